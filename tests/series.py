@@ -1,4 +1,4 @@
-"""What depends on how pandas hands over a Series."""
+"""Mark of tests that depend on how pandas hands over a Series."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ import pytest
 HANDED_OVER = pytest.mark.skipif(
     not hasattr(pd.Series, "__arrow_c_stream__"), reason="pandas 2.2.0 hands Arrow no Series: it is any value"
 )
-"""Of a test in which a Series is told from any other value."""
+"""For tests that tell a Series from other values."""

@@ -1,10 +1,10 @@
-"""Records as serializers of a registry write them, without one: Avro's values one behind the other."""
+"""Records as serializers of a registry write them, without a serializer: Avro's values one after the other."""
 
 from __future__ import annotations
 
 
 def framed(number: int, body: bytes) -> bytes:
-    """Behind the head that names a schema."""
+    """The body behind the header with the schema id."""
     return b"\0" + number.to_bytes(4, "big") + body
 
 

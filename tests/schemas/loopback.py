@@ -14,7 +14,7 @@ from typing import Any, Self
 
 
 class Registry:
-    """As a context; `url` is its address, `asked` the paths that were asked for, `failing` how often it still fails."""
+    """As a context; `url` is its address, `asked` the requested paths, `failing` how many requests still fail."""
 
     def __init__(self) -> None:
         self._schemas: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class Registry:
     def register(self, subject: str, schema: Any, kind: str = "AVRO", references: Any = (), binary: bytes = b"") -> int:
         """The id of a schema, an object or a text, as the newest version of a subject.
 
-        binary  what it says to who asks for it serialized
+        binary  the answer to requests for the serialized schema
         """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         made = {

@@ -1,4 +1,4 @@
-"""Avro in columns is what fastavro, one record at a time, makes of the same bytes and schemas."""
+"""Avro in columns equals fastavro, one record at a time, for the same bytes and schemas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 
 def columns(data: list[bytes], writer: Any, reader: Any) -> tuple[pa.Array, list[str]]:
-    """The column of some records, and the reason of each that has none."""
+    """The column of some records, and the reason for each record that has no value."""
     node = avro_columns.resolve(avro.parse(json.dumps(writer)), avro.parse(json.dumps(reader)))
     cursor = Cursor.over(pa.array(data, pa.binary()))
     column = avro_columns.read(cursor, node)
@@ -40,7 +40,7 @@ def columns(data: list[bytes], writer: Any, reader: Any) -> tuple[pa.Array, list
 
 
 def one_by_one(data: bytes, writer: Any, reader: Any) -> Any:
-    """What fastavro reads; raises for what it does not read to its end."""
+    """The value that fastavro reads; raises if fastavro fails or bytes are left."""
     stream = io.BytesIO(data)
     found = fastavro.schemaless_reader(stream, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
     if stream.read(1):
@@ -49,7 +49,7 @@ def one_by_one(data: bytes, writer: Any, reader: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """With maps as dicts, and a number of either type."""
+    """The value with maps as dicts."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def test_random_records_of_random_schemas(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_records_have_a_reason_and_their_neighbours_are_read(seed: int) -> None:
-    """Cut, longer and changed bytes: what fastavro does not read has a fault, and all around it is read."""
+    """Cut, longer and changed bytes: records that fastavro does not read have a fault, and all others are read."""
     r = random.Random(seed)
     draw = Draw(r)
     writer = draw.record()
@@ -194,7 +194,7 @@ def test_what_does_not_fit_says_why(writer: Any, reader: Any, value: Any, reason
 
 
 def test_times_go_by_the_unit_of_their_writer() -> None:
-    """Avro's rules know the number alone; a second would become some other second."""
+    """Avro's rules know only the number; a second would be read as some other second."""
     writer = of({"type": "long", "logicalType": "timestamp-millis"})
     reader = of({"type": "long", "logicalType": "timestamp-micros"})
     column, _ = columns([written(writer, {"x": 1_000})], writer, reader)
@@ -211,7 +211,7 @@ def test_blocks_with_their_size_and_several_blocks() -> None:
 
 @pytest.mark.parametrize("kind", ["int", "long", "float", "double", "boolean"])
 def test_long_arrays_of_numbers(kind: str) -> None:
-    """They are read a block at a time; fastavro writes one block, so longer ones follow by hand."""
+    """Blocks are read one at a time; fastavro writes one block, so longer ones follow by hand."""
     r = random.Random(7)
     schema = of({"type": "array", "items": kind})
     draw = Draw(r)

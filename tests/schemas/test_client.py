@@ -1,4 +1,4 @@
-"""The registry is asked once for each schema, again where it is busy, and never shown with a password."""
+"""The client asks the registry once for each schema, asks again if it is busy, and never shows a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf in columns is what google.protobuf, one message at a time, makes of the same bytes."""
+"""Protobuf in columns equals google.protobuf, one message at a time, for the same bytes."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_damaged_messages_have_a_reason_and_their_neighbours_are_read(seed: int)
 
 
 def test_fields_that_came_and_went() -> None:
-    """An older reader skips what it does not know; a newer one has defaults, and null where there are such."""
+    """An older reader skips unknown fields; a newer one has defaults, and null for fields that may be absent."""
     older = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3")
     add(older.message_type.add(name="Order"), "user", "string", 1, label=F.LABEL_OPTIONAL)
     newer = descriptor_pb2.FileDescriptorProto()

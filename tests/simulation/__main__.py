@@ -17,13 +17,13 @@ from simulation.runs import Case, report, run, smaller
 from tidegate import TidegateWarning
 
 CHUNK = 50
-"""Cases that a process runs before it says how they went."""
+"""Cases that a process runs before it reports."""
 MOST_REPORTS = 3
 
 
 @dataclass
 class Tally:
-    """What a number of cases came to."""
+    """Totals over a number of cases."""
 
     cases: int = 0
     faulty: int = 0
@@ -31,7 +31,7 @@ class Tally:
     failed: list[int] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add the numbers of another one."""
+        """Add the totals of another tally."""
         self.cases += other.cases
         self.faulty += other.faulty
         self.faults.update(other.faults)
@@ -52,7 +52,7 @@ def chunk(first: int, cases: int) -> Tally:
 
 
 def simulate(cases: int, seed: int, jobs: int) -> Tally:
-    """Run them all, in so many processes, saying every few seconds how far it is."""
+    """Run the cases in `jobs` processes, and print the progress every few seconds."""
     whole, began, said = Tally(), time.monotonic(), 0.0
     with ProcessPoolExecutor(jobs) as pool:
         starts = range(seed, seed + cases, CHUNK)

@@ -1,4 +1,4 @@
-"""One attempt of a task: what it reads, what it lets out, where it dies; through the kernel, or as Spark calls it."""
+"""One attempt of a task: its input, its rows, the place where it dies; in the kernel, or through Spark's processor."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Operator:
     layout: Layout
     stage: Stage
     inputs: tuple[Layout, ...]
-    """How its inputs are packed."""
+    """Layouts that pack its inputs."""
     behind: int | None = None
-    """Which of them has the rows of the operator before; None if none has."""
+    """Number of the input that has the rows of the operator before; None if none has."""
 
     @property
     def tasks(self) -> int:
@@ -34,7 +34,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Fate:
-    """Where an attempt dies: before so many blobs, calls of the store, or tables of rows; None: not there."""
+    """Place where an attempt dies: before this blob, this call of the store, or this table of rows; None: not there."""
 
     blobs: int | None = None
     calls: int | None = None
@@ -43,7 +43,7 @@ class Fate:
 
 @dataclass
 class Attempt:
-    """What became of an attempt. `version` is None if it did not reach its commit."""
+    """Result of an attempt. `version` is None if it did not reach its commit."""
 
     tables: list[pa.Table] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Attempt:
 def attempt(
     operator: Operator, version: Version, blobs: Sequence[bytes], clock: int, on_spark: bool, fate: Fate
 ) -> Attempt:
-    """A task attempt over a version of its store, up to its end or to where it dies."""
+    """A task attempt over a version of its store, up to its end or its death."""
     made = Attempt()
     calls = Calls(fate.calls)
     run = _on_spark if on_spark else _in_kernel
@@ -105,7 +105,7 @@ class _Processor(StageProcessor):
 
 @dataclass(frozen=True)
 class _Time:
-    """What Spark says about time: of the batch, and of a timer."""
+    """Spark's time values: of the batch, and of a timer."""
 
     now: int
     fired: int = 0
@@ -126,7 +126,7 @@ def _on_spark(
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     if came:
-        # Frames of one blob each: Spark cuts them as it likes.
+        # One blob per frame; Spark may cut frames anywhere.
         frames = ({"blob": [blob]} for blob in blobs)
         yield from _received(stage, processor.handleInputRows(0, frames, _Time(clock)), made)
     for due in list(handle.listTimers()):
@@ -138,7 +138,7 @@ def _on_spark(
 
 
 def _whole(version: Version) -> None:
-    """Every value in the store has all of its parts, and no more."""
+    """Check that every value in the store has all of its parts, and no more."""
     for window, segment, part in version.data:
         first = version.data.get((window, segment, 0))
         if first is None or part >= abs(first[0]):
@@ -146,7 +146,7 @@ def _whole(version: Version) -> None:
 
 
 def _received(stage: SparkStage, tables: Iterator[pa.Table], made: Attempt) -> Iterator[pa.Table]:
-    """The rows in what crosses to Spark, and into `made` what the task tells of itself."""
+    """The rows in the tables that cross to Spark; writes the task's metrics into `made`."""
     made.steps = True
     for table in tables:
         lists = table[ROWS].combine_chunks()

@@ -35,18 +35,18 @@ from tidegate.testing.inputs import Inputs
 from tidegate.testing.records import Record
 
 MOST_DEATHS = 3
-"""Spark gives a task four attempts."""
+"""Spark gives a task four attempts, so three may die."""
 
 Blobs = dict[int, list[bytes]]
 
 
 class BatchFailed(Exception):  # noqa: N818 - what Spark says
-    """A batch ends before its end; the query is to be started again."""
+    """A batch stops before its end; the query must be restarted."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What the offset log says of a batch: its records, and the wall clock (ms). `splits`: what each map task reads."""
+    """Entry of a batch in the offset log: its records, and the wall clock (ms). `splits`: records per map task."""
 
     number: int
     clock: int
@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass
 class Result:
-    """The rows of a batch, and why records were dropped."""
+    """The rows of a batch, and its dropped records, counted by reason."""
 
     rows: list[pa.Table] = field(default_factory=list)
     drops: Counter[str] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class Result:
 
 @dataclass
 class Cluster:
-    """Workers and state stores. `stores[operator, task][i]` is what batch i - 1 left."""
+    """Workers and state stores. `stores[operator, task][i]` is the version after batch i - 1."""
 
     adversary: Adversary
     tasks: int
@@ -78,7 +78,7 @@ class Cluster:
     started: int = 0
 
     def start(self, table: Any, drains: bool = False) -> None:
-        """Start a query in a new session: no worker knows anything."""
+        """Start a query in a new session: its workers remember nothing."""
         self.started += 1
         self.sources, self.operators = operators(table, self.tasks, drains, self.tuning)
         self._pickled = cloudpickle.dumps(self.operators)
@@ -114,7 +114,7 @@ class Cluster:
         return result
 
     def version(self, place: int, task: int, number: int) -> Version:
-        """What a task has stored before a batch."""
+        """Stored version of a task before a batch."""
         return self.stores[place, task].get(number, Version())
 
     # -- map tasks ---------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Cluster:
             self._packed(f"{at}, source {number}" if number else at, place, [rows], blobs, source.number)
 
     def _packed(self, at: str, place: int, batches: list[pa.RecordBatch], blobs: Blobs, number: int) -> None:
-        """The blobs of a map task, through attempts that die and that run twice."""
+        """Add the blobs of a map task, through attempts that die and that run twice."""
         faults = self.adversary
         for turn in range(MOST_DEATHS):
             if not faults.strikes("map dies", where := f"{at}, attempt {turn}"):
@@ -157,14 +157,14 @@ class Cluster:
         return pack(operator.inputs[number], batches, range(operator.tasks), unbroken)
 
     def _forwarded(self, at: str, place: int, batch: Batch, attempts: list[Attempt]) -> Blobs:
-        """What an operator gets of the one before it: each of its tasks is a map task."""
+        """Blobs from the rows of the operator before: each of its tasks is a map task."""
         blobs: Blobs = defaultdict(list)
         layout, behind = self.operators[place].layout, self.operators[place].behind
         assert behind is not None
         for number, done in enumerate(attempts):
             tables = [_with_clock(layout.op, table, batch.clock) for table in done.tables]
             batches = [rows for table in tables for rows in table.combine_chunks().to_batches()]
-            # Spark runs the map step without rows, too; it then has nothing to say.
+            # Spark runs the map step without rows, too; it then makes no blob.
             self._packed(f"{at}, map {number}", place, batches, blobs, behind)
         return blobs
 
@@ -191,7 +191,7 @@ class Cluster:
             again = self._attempt(f"{at}, again", place, before, batch, blobs, Fate())
             faults.happened("task runs twice", at)
             _same_rows(at, again, made)
-            # Whose rows are taken says nothing about whose state is: both write the same file.
+            # The rows may come from one attempt and the state from the other: both write the same file.
             kept, made = faults.choose(f"{at}, rows and state", [(made, made), (made, again), (again, made)])
         self.stores[place, task][batch.number + 1] = kept.version or before
         for lost in dead:
@@ -221,7 +221,7 @@ class Cluster:
         return Fate(draw("fetch fails", 3), draw("state fails", 12), draw("task dies in its rows", 3))
 
     def _died(self, where: str, made: Attempt) -> str | None:
-        """How an attempt is lost, if it is."""
+        """Name of the fault that loses an attempt; None if it survives."""
         faults = self.adversary
         if not made.alive:
             kinds = ("fetch fails", "state fails", "task dies in its rows")
@@ -245,7 +245,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Source:
-    """A stream that an operator reads, the `number`-th of its inputs; `types` are those of all of this side."""
+    """A stream that an operator reads as input `number`; `types` are the types of all streams of its side."""
 
     number: int
     edge: Edge
@@ -261,7 +261,7 @@ class Source:
         return [cls(number, edge, Inputs.of((edge.stream,)), types[edge.side]) for number, edge in edges]
 
     def rows(self, op: Operation, records: Sequence[Record], clock: int) -> pa.RecordBatch:
-        """What the operator reads of records."""
+        """Rows of the operator's input for these records."""
         read = op.of_side(self.edge.side)
         batch = to_batch(read, self.types, self.inputs.take(list(records), None, 0), 0)
         return _with_clock(op, batch, clock)
@@ -270,7 +270,7 @@ class Source:
 def operators(
     table: Any, tasks: int, drains: bool, tuning: Tuning = DEFAULT
 ) -> tuple[list[list[Source]], list[Operator]]:
-    """What each operator of a plan reads, and the operators as Spark lays them out; each reads the one before it."""
+    """Sources of each operator of a plan, and the operators as Spark lays them out; each reads the one before it."""
     made: list[Operator] = []
     nodes = graph(operation(table.node)).upstream_first
     sources = [Source.of(node) for node in nodes]
@@ -296,7 +296,7 @@ def _behind(op: Operation, before: Operator) -> pa.Schema:
 
 def _schema(op: Operation, source: Source) -> pa.Schema:
     fields = source.rows(op, [], 0).schema
-    # Of no record Arrow does not know that this is true or false.
+    # Without records Arrow cannot infer that this column is boolean.
     return pa.schema([field.with_type(pa.bool_()) if field.name in ("empty", "deleted") else field for field in fields])
 
 
@@ -312,7 +312,7 @@ def as_text(tables: list[pa.Table]) -> Counter[str]:
 
 
 def _same_rows(at: str, one: Attempt, other: Attempt, partly: bool = False) -> None:
-    """`partly`: the one died, and has let out a part of what the other does."""
+    """`partly`: `one` died, and its rows are a part of the rows of `other`."""
     few, all_ = as_text(one.tables), as_text(other.tables)
     if (few - all_) if partly else few != all_:
         raise Wrong(f"{at}: two attempts give different rows:\n  {few - all_}\n  {all_ - few}")

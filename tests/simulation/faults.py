@@ -1,7 +1,7 @@
-"""The adversary: what goes wrong in a case, decided by its seed alone.
+"""The adversary: faults of a case, decided by its seed alone.
 
-Every decision has a name that says where it is taken ("batch 2, task 1, attempt 0"). The seed and the name decide, not
-what was decided before: a fault that is left out moves no other fault, and so a failing case can be made smaller.
+Every decision has a name that tells its place ("batch 2, task 1, attempt 0"). It depends on the seed and the name, not
+on earlier decisions: leaving out a fault moves no other fault, and so a failing case can be made smaller.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ KINDS = {
     "drain takes a planned batch": 0.3,
     "stranger on a drained checkpoint": 0.5,
 }
-"""Each kind of fault and how likely it is where it can happen."""
+"""Probability of each kind of fault, at each place where it can happen."""
 
 
 @dataclass
 class Adversary:
-    """Decides by the seed; `history` is what happened, in order.
+    """Decides by the seed; `history` has the events in order.
 
     enabled  the kinds of fault of this case
     without  names of faults that are left out, for a smaller case
@@ -62,7 +62,7 @@ class Adversary:
         return cls(seed, frozenset(kind for kind in KINDS if random.random() < share), without)
 
     def strikes(self, kind: str, where: str) -> bool:
-        """Whether this fault happens here; it is counted when `happened` says that it did."""
+        """Whether this fault happens here; only `happened` counts it."""
         name = f"{kind}: {where}"
         return kind in self.enabled and name not in self.without and self._number(name) < KINDS[kind] * 2**32
 
@@ -73,7 +73,7 @@ class Adversary:
         self.tell(f"{where}: {kind.upper()}{how and f', {how}'}")
 
     def tell(self, what: str) -> None:
-        """Note what happened."""
+        """Note an event."""
         self.history.append(what)
 
     def choose(self, what: str, choices: Sequence[T]) -> T:

@@ -1,4 +1,4 @@
-"""A query on the cluster over its whole life: batches, a sink that knows them, restarts, upgrades, a drain."""
+"""A query on the cluster over its whole life: batches, a sink that knows its batches, restarts, upgrades, a drain."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidegate.kernel.upgrade.drain import BEGUN, DONE
 from tidegate.testing.records import Record
 
 MOST_RUNS = 4
-"""How often a batch is run at most before it is left alone."""
+"""Most runs of a batch with faults; the next run has none."""
 MOST_CALLS = 20
-"""Of a drain that dies."""
+"""Most calls of a drain that dies."""
 MOST_BATCHES = 3
-"""Of a drain (runtime.spark.checkpoints.draining)."""
+"""Most batches of a drain (runtime.spark.checkpoints.draining)."""
 
 Deal = Callable[[int, int], Sequence[Sequence[Record]]]
-"""What the map tasks read of a batch, by the number of the batch and of its run."""
+"""Records of each map task, by the number of the batch and of its run."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Sink:
     batches: dict[int, Result] = field(default_factory=dict)
 
     def take(self, number: int, result: Result) -> None:
-        """Take the rows of a batch, which must be those of its first run if there was one."""
+        """Take the rows of a batch; a later run must give the rows of the first one."""
         known = self.batches.setdefault(number, result)
         if as_text(known.rows) != as_text(result.rows):
             was, now = as_text(known.rows), as_text(result.rows)
@@ -41,7 +41,7 @@ class Sink:
 
 @dataclass
 class Query:
-    """A query and its checkpoint: versions in the cluster, and how many batches are committed."""
+    """A query and its checkpoint: versions in the cluster, and the number of committed batches."""
 
     cluster: Cluster
     deal: Deal
@@ -53,7 +53,7 @@ class Query:
     dead: int = 0
 
     def start(self, table: Any, drains: bool = False) -> None:
-        """Start it, or start it again from its checkpoint."""
+        """Start it, or restart it from its checkpoint."""
         self.table = table
         self.cluster.start(table, drains)
 
@@ -63,12 +63,12 @@ class Query:
             self.start(self.table)
 
     def interrupted(self) -> None:
-        """Plan the next batch, and die somewhere in it or behind its sink."""
+        """Plan the next batch, and die somewhere in it or after its sink."""
         if not self._run(commits=False):
             self.cluster.adversary.tell(f"batch {self.committed}: the query is dead")
 
     def drain(self, table: Any) -> None:
-        """`tg.drain`, called until it is over."""
+        """Call `tg.drain` until the drain is over."""
         for call in range(MOST_CALLS):
             self.cluster.adversary.tell(f"drain, call {call}")
             if self._drained(table, call):
@@ -93,7 +93,7 @@ class Query:
 
     @property
     def states(self) -> set[str]:
-        """Of all tasks, whether a drain has begun or is over."""
+        """Drain states over all tasks: "", begun or done."""
         found = set()
         for place, operator in enumerate(self.cluster.operators):
             for task in range(operator.tasks):
@@ -103,7 +103,7 @@ class Query:
         return found
 
     def _stranger(self) -> None:
-        """Another run over a checkpoint in a drain is refused, and changes nothing."""
+        """Another run over a checkpoint in a drain must be refused, and change nothing."""
         faults = self.cluster.adversary
         records = [record for split in self.deal(0, 0) for record in split]
         where = f"before batch {self.committed}"
@@ -122,7 +122,7 @@ class Query:
         raise Wrong(f"{where}: a query takes records of a checkpoint whose drain has begun")
 
     def _run(self, commits: bool = True) -> bool:
-        """Run the next batch once; whether it is committed."""
+        """Run the next batch once; returns whether it is committed."""
         faults, number = self.cluster.adversary, self.committed
         run = self.runs[number]
         self.runs[number] += 1

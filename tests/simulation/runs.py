@@ -1,4 +1,4 @@
-"""One case: the scenario of a seed under the faults of the seed, compared with the truth; how it shrinks."""
+"""One case: the scenario of a seed under the faults of the seed, compared with the truth; and its shrinking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.plan import operation
 from tidegate.spec.joined import StreamStream
 
 SIZES = {name: size for name, size in asdict(SMALL).items() if size != getattr(DEFAULT, name)}
-"""Sizes from which on the kernel does something else: made so small that a handful of records reaches them."""
+"""Sizes at which the kernel changes its way: so small that a handful of records reaches them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Case:
 
     @property
     def tuning(self) -> Tuning:
-        """Some cases with the sizes as they are, others with small ones."""
+        """Default sizes in some cases, small ones in others."""
         random = Random(f"sizes {self.seed}")
         few = random.random() < 0.7
         return replace(DEFAULT, **{name: size for name, size in SIZES.items() if few and random.random() < 0.5})
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What became of a case; `problem` is empty if all is right."""
+    """Result of a case; `problem` is empty if all is right."""
 
     problem: str
     adversary: Adversary
@@ -60,7 +60,7 @@ def run(case: Case) -> Outcome:
     adversary, what = Adversary.of(case.seed, case.without), case.scenario
     try:
         problem = _compared(what, adversary, case.tuning)
-    except Exception:  # whatever is raised is a finding
+    except Exception:  # any error is a finding
         problem = traceback.format_exc(limit=-8)
     return Outcome(problem, adversary, what)
 
@@ -71,7 +71,7 @@ def _compared(what: Scenario, adversary: Adversary, tuning: Tuning) -> str:
     plans = _live(what, adversary, query)
     right = truth(what)
     first = operation(plans[0].table().node)
-    # Rows of a join of streams are found in parts, of whose number their order depends: Spark gives them in none.
+    # Rows of a join of streams leave in parts whose number decides the order: on Spark they have no order.
     key = None if isinstance(first.joined, StreamStream) else first.key
     for number in range(len(what.batches)):
         if number and number in plans:
@@ -86,7 +86,7 @@ def _compared(what: Scenario, adversary: Adversary, tuning: Tuning) -> str:
 
 
 def _live(what: Scenario, adversary: Adversary, query: Query) -> dict[int, Plan]:
-    """The life of a query; gives the batches from which on it had another plan."""
+    """The life of a query; returns its plans by the batch from which each applies."""
     plan, *later = what.plans
     plans = {0: plan}
     query.start(plan.table())
@@ -129,7 +129,7 @@ def _differ(where: str, key: tuple[str, ...] | None, got: list[Row], wanted: lis
 
 
 def placed(key: tuple[str, ...] | None, found: list[Row]) -> list[Row]:
-    """Rows by output, window and key, those of one place as they left; without a key by all columns."""
+    """Rows sorted by output, window and key, in order within each; without a key, sorted by all columns."""
     if key is None:
         return sorted(found, key=repr)
     names = ("output", "window", *key)
@@ -144,7 +144,7 @@ def _lines(found: list[Row]) -> str:
 
 
 def smaller(case: Case, most_runs: int = 400) -> Case:
-    """A case that fails as well, without faults and records that it does not need."""
+    """A smaller case that still fails, without needless faults and records."""
     runs = 0
 
     def fails(other: Case) -> bool:
@@ -182,7 +182,7 @@ def _fewer_records(case: Case, fails: Callable[[Case], bool]) -> Case:
 
 
 def report(case: Case) -> str:
-    """What happened in a case, for a reader."""
+    """The events of a case as text."""
     outcome = run(case)
     what = outcome.scenario
     way = "as Spark calls it" if what.on_spark else "in the kernel"

@@ -1,4 +1,4 @@
-"""Random topologies and streams for the cluster, each from one number, and where the right results come from."""
+"""Random topologies and streams for the cluster, each from one number, and the source of the expected results."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A stream in batches, and the plans that take it, the first from the beginning.
+    """A stream in batches, and the plans for it, the first from the beginning.
 
     contiguous  whether map tasks promise that each reads an unbroken stretch of each partition
-    truth  "oracle": what the definition says; "chain": two oracles in a row; "one task": the same plan over one map
-           task and one task, without faults; "same tasks": over the same layout, without faults
+    truth  "oracle": the definition; "chain": two chained oracles; "one task": the same plan over one map task and one
+           task, without faults; "same tasks": over the same layout, without faults
     """
 
     family: str
@@ -49,7 +49,7 @@ class Scenario:
     seed: int
 
     def dealt(self, number: int, parts: int) -> list[list[Row]]:
-        """What each map task reads of a batch; other `parts` are others."""
+        """Records of each map task in a batch; another `parts` gives another split."""
         random = Random(f"deal {self.seed} {number} {parts}")
         deal = _dealt if self.interleaved else _chunked
         return deal(random, self.batches[number], random.choice([1, 1, 2, 2, 3]))
@@ -63,7 +63,7 @@ def scenario(seed: int) -> Scenario:
     batches = _batches(random, ordered)
     clock, clocks = 0, []
     for _ in batches:
-        # Even, as limits are odd: nothing is due in the very instant of a batch.
+        # Even, because limits are odd: nothing is due exactly at a batch's time.
         clock += 2 * random.choice([0, 1, 5, 5, 20])
         clocks.append(clock)
     interleaved = random.random() < 0.4
@@ -174,7 +174,7 @@ def _limit(random: Random) -> Any:
 
 
 def limit(random: Random) -> tuple[list[Plan], str, bool]:
-    """What waits for a time limit, by both clocks; other limits later, or none any more."""
+    """Rows that wait for a time limit, by both clocks; other limits later, or none."""
     ordered = random.random() < 0.8
     clock = random.choice(["stream", "stream", "wall"])
     case = _case(random, _kind(random), clock == "stream" and random.random() < 0.2, ordered=ordered)

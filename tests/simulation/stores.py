@@ -1,4 +1,4 @@
-"""State of a task with versions: an attempt takes version i, and what it commits becomes version i + 1."""
+"""State of a task with versions: an attempt takes version i, and its commit makes version i + 1."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tidegate.runtime.spark.worker.state import SparkStore
 
 
 class Died(Exception):  # noqa: N818 - what an attempt does
-    """An attempt is over before its end."""
+    """An attempt ends before its commit."""
 
 
 class Wrong(AssertionError):  # noqa: N818 - says what
-    """The cluster saw what cannot be right, whatever the results."""
+    """The cluster saw an event that is wrong for any results."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """What a task has stored, and its timers (ms)."""
+    """Stored entries of a task, and its timers (ms)."""
 
     data: dict[Any, Any] = field(default_factory=dict)
     timers: frozenset[int] = frozenset()
@@ -71,7 +71,7 @@ class KernelStore(DictStore):
         super().remove(window, segment)
 
     def version(self) -> Version:
-        """What is stored now."""
+        """The stored entries and timers."""
         return Version({"values": self.values, "log": self.log}, frozenset(self.timers))
 
 
@@ -119,10 +119,10 @@ class Handle:
         self._timers.discard(at)
 
     def version(self) -> Version:
-        """What is stored now."""
+        """The stored entries and timers."""
         return Version(self._state.data, frozenset(self._timers))
 
 
 def opened(version: Version, on_spark: bool) -> Store:
-    """A store to look at."""
+    """A store over a version, for reading."""
     return SparkStore(state_variable.opened(Handle(version, Calls()))) if on_spark else KernelStore(version, Calls())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The simulated cluster: no case goes wrong, every kind of fault happens, and what is wrong on purpose is found."""
+"""The simulated cluster: no case goes wrong, every kind of fault happens, and planted bugs are found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.kernel.upgrade import drain
 from tidegate.testing.layout import Tasks
 
 CHUNKS = 4
-"""Of the smoke cases, which run side by side."""
+"""Chunks of smoke cases, which run side by side."""
 CHUNK_CASES = 40
 
 
@@ -52,7 +52,7 @@ def test_every_family_is_drawn() -> None:
 
 
 def test_rows_of_a_join_are_merged_with_records_as_in_a_layout() -> None:
-    """Where nothing happens to the cluster: both inputs of the second operator reach it."""
+    """Without faults both inputs of the second operator reach it."""
     cases = (Case(seed).scenario for seed in range(2_000))
     merged = [what for what in cases if "merged" in what.plans[0].says][:8]
     for what in merged:
@@ -78,7 +78,7 @@ def test_a_fault_that_is_left_out_moves_no_other() -> None:
 
 
 def test_what_a_worker_remembers_is_known() -> None:
-    """A new one needs a look: what if it is that of an attempt which died, or of an older version?"""
+    """Review each new container: may it come from an attempt that died, or from an older version?"""
     assert list(workers.remembered()) == ["tidegate.kernel.suppress.key_index._cache"]
 
 
@@ -149,7 +149,7 @@ def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_promise_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Map tasks that say of scattered records that they are an unbroken stretch."""
+    """Map tasks promise unbroken stretches for scattered records."""
     patch.setattr(cluster, "pack", lambda layout, batches, tasks, contiguous: pack(layout, batches, tasks, True))
 
 
@@ -188,7 +188,7 @@ def test_what_is_wrong_is_found(plant: Callable[[pytest.MonkeyPatch], None], mon
 def test_a_failing_case_becomes_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     dead_writes_survive(monkeypatch)
     tried = ((case, run(case)) for case in map(Case, range(200)))
-    # A case that has one fault alone cannot lose one.
+    # A case with a single fault cannot lose one.
     case, before = next((case, found) for case, found in tried if found.problem and len(found.adversary.struck) > 1)
     small = smaller(case, most_runs=60)
     after = run(small)

@@ -1,4 +1,4 @@
-"""Where the right results come from: the oracle over the stream as a whole, or a run that nothing happens to."""
+"""Expected results: from the oracle over the whole stream, or from a run without faults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tidegate.testing.rows import to_rows
 
 
 class Truth(Protocol):
-    """What must come out."""
+    """Expected rows and drops."""
 
     def start(self, plan: Plan) -> None:
-        """Go on with a plan."""
+        """Continue with another plan."""
 
     def batch(self, number: int) -> list[Row]:
         """The rows of a batch."""
@@ -31,30 +31,30 @@ class Truth(Protocol):
 
     @property
     def drops(self) -> Mapping[str, int]:
-        """Why records were dropped."""
+        """Dropped records, counted by reason."""
 
 
 def truth(scenario: Scenario) -> Truth:
-    """The truth of a scenario."""
+    """The expected results of a scenario."""
     kinds = {"oracle": Defined, "chain": Chained, "one task": Undisturbed, "same tasks": Undisturbed}
     return kinds[scenario.truth](scenario)
 
 
 @dataclass(frozen=True)
 class _Over:
-    """Windows, all of which have closed."""
+    """Windows that have all closed."""
 
     def closed(self, end: int, stream_time: int) -> bool:
         return True
 
 
 def _alike(one: Topology, other: Topology) -> bool:
-    """Whether two topologies are equal, with their aggregates in the same order: rows have their columns in it."""
+    """Whether two topologies are equal, with their aggregates in the same order: it is the order of the columns."""
     return one == other and list(one.aggregates) == list(other.aggregates)
 
 
 class Defined:
-    """The oracle, under plans that change."""
+    """The oracle under plans that change."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -90,7 +90,7 @@ class Defined:
 
 
 class Chained:
-    """Two oracles in a row."""
+    """Two chained oracles."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -111,7 +111,7 @@ class Chained:
 
 
 class Undisturbed:
-    """The same plan on a cluster where nothing happens: each attempt in a process of its own, in order, once."""
+    """The same plan on a cluster without faults: each attempt in a process of its own, in order, once."""
 
     def __init__(self, scenario: Scenario) -> None:
         alike = scenario.truth == "same tasks"
@@ -141,7 +141,7 @@ class Undisturbed:
 
 
 def rows(query: Query, number: int) -> list[Row]:
-    """What the sink has of a batch, in the public shape."""
+    """The sink's rows of a batch, in the public shape."""
     return [row for table in query.sink.batches[number].rows for row in to_rows(table)]
 
 

@@ -1,4 +1,4 @@
-"""Python workers: processes that run one task attempt after the other, with what they remember in between."""
+"""Python workers: processes that run one task attempt after the other, and their memory in between."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Memory = dict[str, Any]
 
 
 def remembered() -> dict[str, dict[Any, Any] | list[Any] | set[Any]]:
-    """What tidegate's modules remember in a process from one task to the next, by the name of the variable.
+    """Containers of tidegate's modules that a process keeps from one task to the next, by the name of the variable.
 
-    A container under a lower-case name; constants have upper-case ones.
+    Counts containers under lower-case names; constants have upper-case ones.
     """
     return {
         f"{module}.{name}": value
@@ -27,13 +27,13 @@ def remembered() -> dict[str, dict[Any, Any] | list[Any] | set[Any]]:
     }
 
 
-# Asked for when all modules are there.
+# Call only when all modules are loaded.
 _containers = cache(remembered)
 
 
 @dataclass
 class Worker:
-    """A process: its memory, and the plans it has unpickled. All of them share the memory of this process in turns."""
+    """A process: its memory, and the plans it has unpickled. All workers share this process in turns."""
 
     name: int
     memory: Memory = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Worker:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """This process is that of the worker."""
+        """Make this process the worker's, with the worker's memory."""
         _be(self.memory)
         try:
             yield

@@ -20,11 +20,11 @@ START_SECONDS = 60
 
 
 class NoPostgresError(Exception):
-    """It is not installed."""
+    """PostgreSQL is not installed."""
 
 
 def programs() -> Path:
-    """The folder with `initdb` and `postgres`, of the newest version that is there. Raises NoPostgresError."""
+    """The folder with `initdb` and `postgres`, of the newest installed version. Raises NoPostgresError."""
     found = shutil.which("initdb")
     if found and shutil.which("postgres"):
         return Path(found).resolve().parent
@@ -51,7 +51,7 @@ class Server:
             [
                 str(self._bin / "postgres"),
                 *("-D", str(self._data), "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"),
-                *("-c", "TimeZone=America/New_York"),  # not that of the rows
+                *("-c", "TimeZone=America/New_York"),  # differs from the time zone of the rows
             ],
             user=self._user,
             cwd=self._folder,

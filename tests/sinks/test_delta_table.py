@@ -1,4 +1,4 @@
-"""Batches into a Delta table without Spark: rows at hand and aside, in a folder and in a store, each batch once."""
+"""Batches into a Delta table without Spark: inline and staged rows, in a folder and in a store, each batch once."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_an_older_driver_that_still_runs_adds_nothing(tmp_path: Path, monkeypatc
     target = made(tmp_path, "append")
     table, real = target._table(), DeltaTarget._table
     target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))
-    # It has read the table before the other one committed the same batch.
+    # The second writer read the table before the first committed the same batch.
     old = [table]
     monkeypatch.setattr(DeltaTarget, "_table", lambda self: old.pop() if old else real(self))
     target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))

@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "drop_repeats.py"
 
 @dataclass
 class Record:
-    """What the example asks of a record."""
+    """The parts of a record that the example reads."""
 
     at: int
     body: dict[str, Any] | None

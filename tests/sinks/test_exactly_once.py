@@ -1,4 +1,4 @@
-"""Which sinks take a batch: those that do not have it, and none if the plan is another one."""
+"""Sinks that take a batch: those that do not have it yet, and none if the plan has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
 
 class Memory(Target):
-    """A sink that remembers in memory, and dies where it is told to."""
+    """A sink in memory that dies on request."""
 
     def __init__(self, output: str | None, dies: bool = False) -> None:
         super().__init__(Rows(output, (), (), once=True, mode="append"), f"the sink {output}", None)
@@ -49,7 +49,7 @@ def frame(query: str | None = "q") -> Any:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For how many sinks each run of a batch was; each of them gets a row."""
+    """Number of sinks for each run of a batch; each of them gets a row."""
     found: list[int] = []
 
     def staged(frame: Any, lanes: Any) -> list[Staged]:
@@ -69,10 +69,10 @@ def test_a_batch_goes_to_the_sinks_that_do_not_have_it(runs: list[int]) -> None:
     two.dies = False
     for number in (0, 0, 1):
         function(frame(), number)
-    # Run for no sink, too, because the state of the batch must be stored.
+    # A batch also runs for no sink, because its state must be stored.
     assert runs == [2, 1, 0, 2]
     assert (one.taken, two.taken) == ([0, 1], [0, 1])
-    # A batch that failed begins anew: what was put aside then is removed.
+    # A failed batch begins anew: its staged rows are removed.
     assert one.begun == ["q", "q"]
 
 
@@ -89,7 +89,7 @@ def test_a_batch_of_another_plan_is_refused_and_an_older_one_is_not(runs: list[i
     with pytest.raises(CheckpointError, match="the sink None has batch 4 already, as another plan computed it"):
         Batches([one], plan=8)(frame(), 4)
     Batches([one], plan=8)(frame(), 5)
-    # Behind the newest one nobody knows the plan; Spark runs none but the last one again.
+    # Only the newest batch has a known plan; Spark reruns no older one.
     Batches([one], plan=9)(frame(), 3)
     assert one.taken == [4, 5]
 

@@ -1,4 +1,4 @@
-"""Without the package of a sink the error says which extra to install."""
+"""Without the package of a sink the error names the extra to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of PostgreSQL hold which types of Spark, and addresses and names, without a server."""
+"""PostgreSQL's column types for Spark's types, and addresses and names, without a server."""
 
 from __future__ import annotations
 

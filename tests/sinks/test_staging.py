@@ -1,4 +1,4 @@
-"""What a task does with the rows of a batch: by output, the last one of each key, handed over or put aside."""
+"""Rows of a batch in a task: by output, the last one of each key, handed over or staged."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_more_rows_than_a_receipt_takes_are_put_aside() -> None:
         {"sink": 0, "n": 3, "rows": None, "aside": "0"},
         {"sink": 1, "n": 2, "rows": None, "aside": "0"},
     ]
-    # What is appended is written as it comes, what replaces when the last row of each key is known.
+    # Appended rows are written as they come; replacing rows, when the last row of each key is known.
     assert [[row["v"] for row in table.to_pylist()] for table in shelf.written["0"]] == [[1, 2], [3]]
     assert [[row["v"] for row in table.to_pylist()] for table in keyed.written["0"]] == [[2, 3]]
 

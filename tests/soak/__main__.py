@@ -1,4 +1,4 @@
-"""`python -m soak --minutes 60`: a live pipeline, what it takes as a picture, and whether that stays flat."""
+"""`python -m soak --minutes 60`: a live pipeline, a picture of its resources, and whether they stay flat."""
 
 from __future__ import annotations
 

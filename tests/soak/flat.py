@@ -1,4 +1,4 @@
-"""Whether a series of samples stays flat: a slope that no single sample can turn, within each life of a process."""
+"""Whether a series of samples stays flat, by a slope within each process life that no single sample can turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Series:
         return float(np.median(np.concatenate(slopes))) if slopes else None
 
     def growth(self, seconds: float) -> float | None:
-        """By which share of the median it would grow in so many seconds."""
+        """Growth in this many seconds, as a share of the median."""
         return None if self.slope is None else self.slope * seconds / self.median if self.median else 0.0
 
     def flat(self, seconds: float) -> bool:

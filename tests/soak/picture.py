@@ -1,4 +1,4 @@
-"""The samples of a soak as a picture: each series over time, what was judged dark, restarts as lines."""
+"""The samples of a soak as a picture: each series over time, judged samples dark, restarts as lines."""
 
 from __future__ import annotations
 

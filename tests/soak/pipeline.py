@@ -1,7 +1,7 @@
-"""The pipeline of the soak: that of `crash.pipeline` into a sink that is slow now and then, telling of itself.
+"""The pipeline of the soak: `crash.pipeline` into a sink that is sometimes slow, with its own measurements.
 
-`python -m soak.pipeline FOLDER` runs on and on; with `--end` until all files are taken. A batch is one Parquet file in
-FOLDER/out, written anew if the batch is run again. FOLDER/told has a JSON line per batch and look at the heap.
+`python -m soak.pipeline FOLDER` runs forever; with `--end` until all files are taken. A batch is one Parquet file in
+FOLDER/out, written anew if the batch runs again. FOLDER/told has a JSON line per batch and per look at the heap.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from crash.pipeline import SCHEMA, session, stream, topology
 SLOW_EVERY, SLOW_S = 10, 2.0
 LOOK_S, COLLECTIONS = 5, 3
 SETTINGS = {
-    # What Spark keeps of the past comes to rest within minutes, and not after the hundred batches, the thousand jobs or
-    # the ten minutes that it is otherwise kept for: a life of the soak is shorter.
+    # Histories that Spark keeps must fill within minutes: its defaults of a hundred batches, a thousand jobs or ten
+    # minutes are longer than a life of the soak.
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
     "spark.sql.streaming.fileSource.log.cleanupDelay": "30s",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
-    # One entry for each file that was ever read, up to 250 MB.
+    # This cache has an entry for each file that was ever read, up to 250 MB.
     "spark.sql.hive.filesourcePartitionFileCacheSize": "0",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "100",
-    # All of the heap from the beginning: what is used of it is watched by itself, and what is resident shows the rest.
+    # Touch the whole heap at the start: its used part is a series of its own, and resident memory shows the rest.
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch",
 }
 
 
 class Sink:
-    """Writes a batch whole or not at all, and knows how long it pretended to be slow."""
+    """Writes a batch whole or not at all, and keeps the length of its artificial pauses."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,11 +58,11 @@ class Sink:
 
 
 def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
-    """Write down what has happened since the last look, until the query has ended."""
+    """Append new measurements at each look, until the query has ended."""
     seen, jvm = -1, spark._jvm.java.lang
     while query.isActive:
         time.sleep(LOOK_S)
-        # A batch's DataFrame lies in a cycle of Python's, and keeps its plan in the JVM until somebody collects that.
+        # A batch's DataFrame lies in a Python reference cycle, and keeps its plan in the JVM until a collection.
         gc.collect()
         lines: list[dict[str, Any]] = [{"heap": min(in_use(jvm) for _ in range(COLLECTIONS))}]
         for progress in query.recentProgress:
@@ -75,7 +75,7 @@ def tell(folder: Path, spark: Any, query: Any, sink: Sink) -> None:
 
 
 def in_use(jvm: Any) -> int:
-    """The heap after a collection, with what a batch that runs has taken since."""
+    """Used bytes of the heap after a collection, including those of the running batch since."""
     jvm.System.gc()
     runtime = jvm.Runtime.getRuntime()
     return int(runtime.totalMemory() - runtime.freeMemory())
@@ -90,7 +90,7 @@ def main() -> None:
     fields = spark.createDataFrame(SCHEMA.empty_table()).schema
     files = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).option("cleanSource", "delete")
     sink = Sink(folder / "out")
-    # The page of `tidegate watch`, at a port that is free: whoever looks at it reads where.
+    # The page of `tidegate watch`, at a free port; its address is in FOLDER/page.
     served = tg.metrics.serve(spark, port=0)
     (folder / "page").write_text(served.page)
     events = stream(files.parquet(str(folder / "in")))

@@ -1,6 +1,6 @@
-"""Runs a pipeline for a long time at a steady rate, with disorder, restarts and a slow sink, and watches what it takes.
+"""Runs a pipeline for a long time at a steady rate, with disorder, restarts and a slow sink, and samples its resources.
 
-What is watched must stay flat, and every final result must be there once in the end.
+Each sampled resource must stay flat, and every final result must be there once in the end.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from crash.kills import Pipeline
 from soak.flat import Series
 
 PERIOD_S = 3.0
-"""A file so often,"""
+"""Seconds between files,"""
 MOST_WAITING = 20
-"""unless so many wait already: on a machine that is too busy the rate is what it can take."""
+"""unless this many files wait: on a busy machine the pipeline sets the rate."""
 SAMPLE_S = 5.0
 PAGE_S, PAGE_DATA = 2.0, ("queries.json", "history.json")
-"""The page of `tidegate watch` is open: what its script asks for, so often."""
+"""The page of `tidegate watch` is open: its script asks for these files, at this interval."""
 LIFE_S, FEWEST_LIVES = 900, 2
 WARM_UP_S, WARM_UP_SHARE = 120, 0.4
-"""What the beginning of a life shows is not judged: caches and pools fill, Python workers start."""
+"""The beginning of a life is not judged: caches and pools fill, Python workers start."""
 MIB = 1 << 20
 
 WATCHED = {
@@ -41,7 +41,7 @@ WATCHED = {
     "driver": ("driver's Python, which serves the open page: resident memory", "MiB", 0.15, MIB),
     "state": ("state: bytes of what waits", "KiB", 0.15, 1 << 10),
     "files": ("files in the checkpoint", "files", 0.15, 1),
-    # Other programs on the machine are in these.
+    # These times include other programs on the machine.
     "page_seconds": ("time to give the page its data, history and all", "s", 0.50, 1),
     "batch_seconds": ("time per batch, without the sink's pauses", "s", 0.30, 1),
 }
@@ -49,7 +49,7 @@ WATCHED = {
 
 @dataclass
 class Verdict:
-    """What a soak found; `seconds` is how long the pipeline ran."""
+    """Result of a soak; `seconds` is the time that the pipeline ran."""
 
     seconds: float
     restarts: int
@@ -77,7 +77,7 @@ class Verdict:
 
 @dataclass
 class Soak:
-    """A pipeline in a folder of its own, for so many seconds."""
+    """A pipeline in a folder of its own, for `seconds` seconds."""
 
     folder: Path
     seconds: float
@@ -86,7 +86,7 @@ class Soak:
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {name: [] for name in WATCHED})
     starts: list[float] = field(default_factory=list)
     unanswered: int = 0
-    """Questions of the open page that got no answer while the pipeline ran."""
+    """Requests of the open page without an answer while the pipeline ran."""
 
     def run(self) -> Verdict:
         feed = Feed(self.folder, random.Random(self.seed))
@@ -116,7 +116,7 @@ class Soak:
         return min(WARM_UP_S, WARM_UP_SHARE * self.seconds / self.lives)
 
     def _live(self, pipeline: Pipeline, feed: Feed, until: float) -> None:
-        """From a start, with the state of the last one's `kill -9`, to `kill -9`."""
+        """One life: from a start over the state that the last `kill -9` left, to its own `kill -9`."""
         self.folder.joinpath("page").unlink(missing_ok=True)
         pipeline.start()
         over = threading.Event()
@@ -138,7 +138,7 @@ class Soak:
         page.join()
 
     def _keep_open(self, over: threading.Event) -> None:
-        """Ask for the page, and then for its data again and again, as a browser does that shows it."""
+        """Ask for the page, and then for its data again and again, like a browser that shows it."""
         at = self.folder / "page"
         while not over.wait(1) and not at.exists():
             pass
@@ -167,7 +167,7 @@ class Soak:
                 self.samples[name].append((now, value))
 
     def _hear(self) -> None:
-        """Take in what the pipeline told of itself."""
+        """Read the pipeline's measurements."""
         for line in (self.folder / "told").read_text().splitlines():
             try:
                 told = json.loads(line)
@@ -177,7 +177,7 @@ class Soak:
                 self.samples[name].append((told["time"], told[name]))
 
     def series(self) -> list[Series]:
-        """What is judged: each life after its warm-up."""
+        """The judged samples: each life after its warm-up."""
         found = []
         for name, (title, unit, tolerance, scale) in WATCHED.items():
             ends = [*self.starts[1:], float("inf")]

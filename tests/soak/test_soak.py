@@ -1,4 +1,4 @@
-"""What the soak judges by, and a minute of it; `make soak` is an hour."""
+"""The soak's rules for flat series, and a minute of it; `make soak` is an hour."""
 
 from __future__ import annotations
 

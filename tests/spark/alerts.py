@@ -20,13 +20,13 @@ COLUMNS = (
     "user string, ts timestamp, price double, airport string, ordered_at timestamp, shop string, partition int, "
     "offset long"
 )
-"""What the pages read of their records."""
+"""The columns of records that the pages read."""
 POLL_SECONDS, MOST_POLLS = 0.05, 1_200
 
 
 @dataclass
 class Alerts:
-    """Its folder, which has `events` and `checkpoints/alerts`, its stream, and who has listened to it."""
+    """Its folder (with `events` and `checkpoints/alerts`), its stream, and its listener."""
 
     folder: Path
     events: tg.KStream
@@ -44,7 +44,7 @@ def build(events: tg.KStream) -> tg.KTable:
 
 @contextmanager
 def running(spark: SparkSession, folder: Path) -> Iterator[Alerts]:
-    """Run it once; the listener is there until the end."""
+    """Run the query once; the listener stays until the end of the block."""
     times = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute in (0, 0, 2)]
     rows = [("A", ts, 1.0, "ZRH", ts, "tea", 0, offset) for offset, ts in enumerate(times)]
     spark.createDataFrame(rows, COLUMNS).coalesce(1).write.parquet(str(folder / "events"))
@@ -54,7 +54,7 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Alerts]:
     writer = build(events).to_df().writeStream.format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", str(folder / "checkpoints" / "alerts"))
     writer.trigger(availableNow=True).start().awaitTermination()
-    # Listeners hear of a batch behind it.
+    # Listeners hear of a batch after its end.
     for _ in range(MOST_POLLS):
         if listener.watched():
             break
@@ -67,7 +67,7 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Alerts]:
 
 @contextmanager
 def as_it_was(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, whose queries and listeners end here, and whose settings are those of before.
+    """The session; at the end its queries and listeners stop, and its settings are restored.
 
     A listener that stays hears of every later query, which takes up to half of its time (decision 0057).
     """

@@ -1,4 +1,4 @@
-"""What tests on Spark share, and what none of them leaves behind in the session that all use."""
+"""Shared setup of tests on Spark, and cleaning of the session that all of them use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 @pytest.fixture(autouse=True)
 def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A listener hears of every later query, and each plan is compared with every frame that is cached."""
+    """Clear the cache (Spark compares each plan with it); fail if a listener stays: it hears of every later query."""
     if "spark" not in request.fixturenames:
         yield
         return

@@ -1,8 +1,8 @@
-"""A Python whose processes for a stateful operator and for a source in Python are forked, with everything imported.
+"""A Python whose processes for a stateful operator and for a source in Python are forked, with all imports done.
 
-Spark starts a process for each stateful operator of a query, which declares its state and ends, and one for each source
-that is written in Python, which says what there is to read. Half a second of a processor goes into the imports of each,
-a sixth of all that a test's query takes. `forking` gives Spark a program that asks a server for a fork instead.
+Spark starts a process for each stateful operator of a query, which declares its state and ends, and one for each
+source that is written in Python, which reports the available data. Half a second of a processor goes into the imports
+of each, a sixth of the time of a test's query. `forking` gives Spark a program that asks a server for a fork instead.
 Everything else that Spark starts with it is the Python of this process.
 
 Tests that start a Spark of their own (`apart`) start these processes as Spark does.
@@ -31,7 +31,7 @@ OPERATOR, SOURCE = FORKED = (
     "pyspark.sql.streaming.transform_with_state_driver_worker",
     "pyspark.sql.streaming.python_streaming_source_runner",
 )
-"""What Spark runs for the start of a stateful operator, and for a source."""
+"""Modules that Spark runs for the start of a stateful operator, and for a source."""
 
 IMPORTED = (
     "pyspark.worker",
@@ -41,7 +41,7 @@ IMPORTED = (
     "tidegate.runtime.spark.worker.processor",
     "tidegate.runtime.spark.files.source",
 )
-"""What they import."""
+"""Modules that these processes import."""
 
 ASKING = """\
 import marshal, os, sys
@@ -55,32 +55,32 @@ files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
 server.sendmsg([marshal.dumps((module, os.getcwd(), dict(os.environ)))], [(SOL_SOCKET, SCM_RIGHTS, files)])
 os._exit((server.recv(1) or b"\\1")[0])
 """
-"""It ends with what the fork ends with, and with 1 if that is killed."""
+"""It ends with the exit code of the fork, and with 1 if the fork is killed."""
 
 
 READY, THREADS = b"ready\n", b"threads\n"
-"""What the server says: that it waits for those that ask, or that it cannot fork."""
+"""First line of the server: it waits for requests, or it cannot fork."""
 
 
 @contextmanager
 def forking() -> Iterator[Path]:
     """The program, until the end of the block.
 
-    It is the Python of this process outside Linux, and where the imports start threads.
+    It is the Python of this process outside Linux, and if the imports start threads.
     """
     if sys.platform != "linux":
         yield Path(sys.executable)
         return
-    # The path of a socket must be short, and nobody else may ask.
+    # The path of a socket must be short, and no other user may connect.
     with TemporaryDirectory() as folder:
         address, asking, program = (Path(folder, name) for name in ("socket", "asking.py", "python3"))
         asking.write_text(ASKING.format(python=sys.executable, modules=FORKED, address=str(address)))
-        # -IS: without what the environment and the site add, which takes a tenth of a start.
+        # -IS: without the environment and the site, which take a tenth of a start.
         program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -IS {quote(str(asking))} "$@"\n')
         program.chmod(0o755)
-        # -P: a fork finds no module of the tests, as no process of Spark's does.
+        # -P: forks find no module of the tests; Spark's own processes find none either.
         command = [sys.executable, "-P", __file__, str(address)]
-        # Left alone, Arrow and numpy start threads.
+        # By default Arrow and numpy start threads.
         environment = {**os.environ, "JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
             assert server.stdin is not None
@@ -95,13 +95,13 @@ def forking() -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Fork for each that asks at `address`, until the standard input ends."""
-    # Who interrupts the tests interrupts this process too, which must outlive the Spark that they stop then.
+    """Fork for each request at `address`, until the standard input ends."""
+    # An interrupt of the tests reaches this process too, and it must outlive the Spark that they then stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in IMPORTED:
         import_module(module)
     if len(list(Path("/proc/self/task").iterdir())) > 1:
-        # A fork has no other thread, but the locks that one holds. The imports of PySpark 4.0 start one.
+        # A fork has no other thread, but keeps that thread's locks. The imports of PySpark 4.0 start a thread.
         sys.stdout.buffer.write(THREADS)
         return
     gc.collect()
@@ -130,7 +130,7 @@ def reap() -> None:
 
 
 def run(connection: socket.socket) -> int:
-    """Be the process that asked: its folder, its environment, its files."""
+    """Become the process that asked: take its folder, its environment and its files; returns its exit code."""
     code = 1
     request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     module, folder, environment = marshal.loads(request)

@@ -1,7 +1,7 @@
 """Classes and static methods of the JVM that PySpark looks up once, and not at each use.
 
-PySpark asks the JVM for a class by its name in each call of a function of columns, say, and the JVM looks for each part
-of the name (`org`, `org.apache`, ...) in every jar. That takes ten times as long as the call itself.
+For example, PySpark asks the JVM for a class by its name in each call of a column function, and the JVM looks for
+each part of the name (`org`, `org.apache`, ...) in every jar. This takes ten times as long as the call itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 
 
 def remember(patch: pytest.MonkeyPatch) -> None:
-    """Until `patch` is undone. What is there in the JVM does not change while it runs, but for imports."""
+    """Cache look-ups until `patch` is undone. Classes in the JVM do not change while it runs, except by imports."""
     for kind in (JVMView, JavaPackage, JavaClass):
         patch.setattr(kind, "__getattr__", _once(kind.__getattr__))
 
@@ -22,7 +22,7 @@ def _once(look_up: Any) -> Any:
     found: dict[tuple[Any, str, str], Any] = {}
 
     def looked_up(owner: Any, name: str) -> Any:
-        # Attributes that are there do not come here: these are of every owner.
+        # Existing attributes do not come here: they are the same for every owner.
         where = (owner._gateway_client, owner._id if isinstance(owner, JVMView) else owner._fqn, name)
         if where not in found:
             value = look_up(owner, name)
@@ -35,5 +35,5 @@ def _once(look_up: Any) -> Any:
 
 
 def _stays(value: Any) -> bool:
-    """A static field may change, and what is no class yet may be imported as one; those have capital letters."""
+    """Static fields may change, and a name that is no class yet (capital letters) may be imported as one."""
     return isinstance(value, JavaClass | JavaMember) or (isinstance(value, JavaPackage) and value._fqn.islower())

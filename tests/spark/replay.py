@@ -1,6 +1,6 @@
 """Replays batches of records through a real streaming query: Parquet files in, one micro-batch after the other.
 
-A batch is one file, or several (`inputs` of `Replay.run`): Spark reads each as a map task of its own. Files are
+A batch is one file, or several (`inputs` of `Replay.run_split`): Spark reads each as a map task of its own. Files are
 written before the query starts and consumed `maxFilesPerTrigger` at a time, in the order of their modification
 times, so batches are cut exactly as asked, without sleeps. The checkpoint stays: `run` may be called again with
 more batches, which is a restart.
@@ -32,7 +32,7 @@ FIRST_FILE_S = 1_600_000_000
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came out: the rows and the metrics of each micro-batch."""
+    """Output of a run: the rows and the metrics of each micro-batch."""
 
     rows: list[list[Row]]
     metrics: list[Mapping[str, Any]]
@@ -59,11 +59,11 @@ class Replay:
         return self.run_split([[batch] for batch in batches])
 
     def run_split(self, inputs: Sequence[Sequence[Sequence[Row]]]) -> Replayed:
-        """Take these batches, each given as the files it is read from."""
+        """Take these batches, each given as its files."""
         for files in inputs:
             if len(files) > self.files_per_batch:
                 raise ValueError(f"{len(files)} files in a batch of {self.files_per_batch}")
-            # Spark counts files, not batches: empty ones fill a batch up.
+            # Spark counts files, not batches: empty files fill up a batch.
             for rows in [*files, *[[]] * (self.files_per_batch - len(files))]:
                 self._write(rows)
         rows: dict[int, list[Row]] = {}
@@ -104,7 +104,7 @@ class Replay:
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows as Arrow; integers become timestamps where the schema says so, missing columns null."""
+    """Rows as Arrow; integers become timestamps if the schema says so, missing columns become null."""
     columns = []
     for column in schema:
         values = [row.get(column.name) for row in rows]
@@ -118,7 +118,7 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 def schema_of(**columns: pa.DataType) -> pa.Schema:
-    """These columns, and those that `with_offsets` and a stream's timestamp fill."""
+    """These columns, and those for `with_offsets` and a stream's timestamp."""
     placed = {"ts": pa.timestamp("us", "UTC"), "partition": pa.int32(), "offset": pa.int64()}
     return pa.schema({**columns, **placed})
 
@@ -144,7 +144,7 @@ def collect(frame: DataFrame) -> list[Row]:
 
 
 def structs_as_dicts(rows: Sequence[Row]) -> list[Row]:
-    """What a function gives as a dict comes back from Spark as a struct."""
+    """Structs as dicts, as functions return them."""
     return [
         {name: each.asDict(recursive=True) if hasattr(each, "asDict") else each for name, each in row.items()}
         for row in rows

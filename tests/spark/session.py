@@ -24,10 +24,10 @@ QUICK_START = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 )
-"""Of a JVM: a test's query runs for seconds. Compiling it well costs more than it saves, verifying Spark too."""
+"""Flags of a JVM: a test's query runs for seconds; compiling it well costs more than it saves, as does verifying."""
 
 YOUNG = "-Xms1g -Xmn400m"
-"""Of the JVM that tests share, whose heap is of 1 GB: nearly all that it makes is garbage at once."""
+"""Heap of the JVM that tests share, 1 GB: nearly all of its objects are garbage at once."""
 
 THROUGH_FILE_SYSTEM = (
     "spark.sql.streaming.checkpointFileManagerClass",
@@ -39,12 +39,12 @@ FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
 """Without it a query of four micro-batches starts the program `chmod` 70 times (`jdk.ProcessStart` in a recording)."""
 
 UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
-"""Spark's default asks the JVM several times more in each call of a column or a frame, so that errors name the line."""
+"""Spark's default calls the JVM several more times per call of a column or a frame, so that errors name the line."""
 
 INTERPRETED = (
     ("spark.sql.codegen.wholeStage", "false"),
     ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
-    # What Spark's rules did is looked at after each of them, and each column keeps the line of Java that made it.
+    # Spark's default checks each plan after each of its rules, and keeps the Java call site of each column.
     ("spark.sql.lightweightPlanChangeValidation", "false"),
     ("spark.sql.dataFrameQueryContext.enabled", "false"),
 )
@@ -66,7 +66,7 @@ UNUSED = (
 
 
 def builder(name: str) -> Any:
-    """The builder of such a session under this name."""
+    """The builder of the tests' session under this name."""
     return configure(
         SparkSession.builder.master("local[2]")
         .appName(name)
@@ -88,7 +88,7 @@ def shared(home: Path) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(unzipped(home)))
         session = builder("tidegate-tests").getOrCreate()
-    # Spark says nothing below a warning, and makes it all the same.
+    # Spark shows nothing below a warning, but still builds the messages.
     session.sparkContext.setLogLevel("WARN")
     with forking() as python, pytest.MonkeyPatch.context() as patch:
         remember(patch)
@@ -99,20 +99,20 @@ def shared(home: Path) -> Iterator[SparkSession]:
 
 
 def same_python(python: str) -> None:
-    """Spare the check of a program of `forking`, which is the Python of this process: to start both takes seconds."""
+    """Skip the check of a `forking` program, which is the Python of this process: starting both takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "_asked", lambda *_: subprocess.CompletedProcess((), 0, "the same"))
         config.require_workers(python)
 
 
 def quick(home: Path) -> dict[str, str]:
-    """The environment in which a test starts a process that starts JVMs; `home` is a folder to be made."""
+    """Environment for a process that starts JVMs; `home` is a folder that this function makes."""
     home.mkdir()
     return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home))}
 
 
 def unzipped(home: Path) -> Path:
-    """A SPARK_HOME without pyspark.zip and without jars that are not needed, in which a JVM is started.
+    """A SPARK_HOME without pyspark.zip and without needless jars, in which a JVM is started.
 
     With the zip each Python process imports pyspark from there, and compiles a hundred modules that the installed
     package has compiled already. Each operator of a query starts one such process, which takes 0.4 s longer.
@@ -135,7 +135,7 @@ def unzipped(home: Path) -> Path:
 
 
 def _compiled(source: Path, library: Path, into: Path) -> bool:
-    """Whether there is a compiler; a Java that only runs programs has none, and tests take longer there."""
+    """Compile; false without a compiler. A Java that only runs programs has none, and tests take longer there."""
     try:
         compiler = program("javac")
     except MavenError:
