@@ -1,4 +1,4 @@
-"""`tg.advise` over a DataFrame says what it says over the same records in memory, in however many tasks."""
+"""`tg.advise` over a DataFrame equals `tg.advise` over the same records in memory, for any number of tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def both(spark: Any, recording: Recording, **more: Any) -> tuple[dict[str, Any],
     found = [tg.advise(records, **asked).as_dict() for records in (frame.repartition(3), table)]
     for advice in found:
         for cost in advice["costs"]:
-            # Measured on a sample of the keys of each task.
+            # Estimated from a sample of the keys of each task.
             del cost["state_bytes"]
     return found[0], found[1]
 

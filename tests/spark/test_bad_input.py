@@ -1,4 +1,4 @@
-"""Bad input on real Spark: each with an error that says what to do, or a count, and never a half-taken batch."""
+"""Bad input on real Spark: an error that names a remedy, or a count, and never a half-taken batch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def short(replayed: list[list[dict[str, Any]]]) -> list[list[tuple[Any, ...]]]:
 
 
 def refused(replay: Replay, topology: Topology, *batches: list[dict[str, Any]]) -> str:
-    """What the query says that stops on these batches; it must have let nothing out."""
+    """The error of the query that stops on these batches; it must have emitted nothing."""
     for batch in batches:
         replay._write(batch)
     out: list[Any] = []
@@ -139,7 +139,7 @@ def test_a_timestamp_that_is_none_and_the_cast_to_write(spark: SparkSession, kin
     with pytest.raises(tg.DefinitionError) as caught:
         tg.stream(frame, key="user", timestamp="ts")
     assert str(caught.value) == f"The timestamp column 'ts' is {kind}, not a timestamp. Use {cast}{more}."
-    # What the message tells to write is accepted.
+    # The code that the message recommends is accepted.
     assert tg.stream(eval(cast, {"df": frame, "F": F}), key="user", timestamp="ts")
 
 
@@ -305,7 +305,7 @@ def test_an_aggregator_that_raises_names_key_window_and_record(spark: SparkSessi
     assert "'amount': 0, 'ts': " in message
     assert "'partition': 0, 'offset': 2}" in message
     assert "Nothing of this batch was emitted or stored." in message
-    # The corrected function goes on from the checkpoint: 10 of the first batch, 2 of the one that had failed.
+    # The corrected function goes on from the checkpoint: 10 from the first batch, 2 from the failed one.
     done = replay.run([after])
     assert [(row["user"], row["total"]) for batch in done.rows for row in batch] == [("A", 12), ("B", 0)]
 
@@ -339,7 +339,7 @@ def test_a_full_strict_buffer_stops_and_a_larger_one_goes_on_without_loss(spark:
     first, full, after = with_offsets(
         [
             rows(("A", 0), ("B", 1)),
-            # C makes three while A and B still wait; that D closes them comes too late.
+            # C makes three entries while A and B still wait; D would close them, but comes after C.
             rows(("A", 2), ("C", 3), ("D", 60_000)),
             rows(("D", 120_000)),
         ]
@@ -414,7 +414,7 @@ def test_an_order_that_has_no_room_is_refused(spark: SparkSession, partition: in
     if refused:
         with pytest.raises(PySparkException, match=f"a record has partition = {partition} and offset = {offset}: as"):
             counts(frame).collect()
-        # As the message says.
+        # The remedy of the message.
         frame = frame.withColumn("partition", frame["partition"].cast("long"))
     assert [row["count"] for row in counts(frame).collect()] == [1]
 
@@ -477,13 +477,13 @@ def test_keys_and_values_of_every_type_come_back_as_they_were(spark: SparkSessio
         for name, (_, _, of) in KINDS.items():
             assert same(by_flag[flag][name], of[n]), name
             assert same(by_flag[flag][f"last_{name}"], of[n]), name
-    # Instants, whatever the session's time zone; the event time is the millisecond the record lies in.
+    # Instants do not depend on the session's time zone; the event time is the millisecond that contains the instant.
     assert {row["window"]["start"] for row in out} == {datetime(2024, 7, 1, 12, 0, tzinfo=UTC)}
     assert {row["timestamp"] for row in out} == {datetime(2024, 7, 1, 12, 0, 0, 999_000, UTC)}
 
 
 def test_state_keeps_every_type_and_no_time_zone(spark: SparkSession, tmp_path: Path) -> None:
-    """Keys meet again in the next batch, read in another time zone; -0.0 is 0.0 and NaN is NaN, as for Spark."""
+    """Keys match in the next batch, read in another time zone; -0.0 equals 0.0 and NaN equals NaN, as for Spark."""
 
     def topology(frame: DataFrame) -> DataFrame:
         keyed = stream(frame, key=list(KINDS)).group_by_key().windowed_by(WINDOWS)

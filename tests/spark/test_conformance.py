@@ -1,6 +1,6 @@
 """The scenarios on Spark: real streaming queries over files, one record or several a micro-batch.
 
-`make test` runs one or two of each family; `-m full` runs all that the test driver holds.
+`make test` runs one or two of each family; `-m full` runs all that the test driver supports.
 """
 
 from __future__ import annotations
@@ -97,15 +97,15 @@ def rows_of(scenario: Scenario, replayed: Replayed) -> list[Row]:
 
 
 def place(row: Row) -> tuple[Any, ...]:
-    """Where a row stands among those that one record lets out."""
+    """Sort key of a row among the rows that one record emits."""
     return row.get("window_start_ms", 0), row["key"].encode()
 
 
 def check(scenario: Scenario, rows: list[Row]) -> None:
-    """Like the driver's check, but for the order inside what one micro-batch lets out.
+    """As the driver's check, except for the order of the rows of one micro-batch.
 
     Time windows leave in the order of their starts, so sorting each batch restores it. Rows of other windows that
-    leave together are compared without their order, which several tasks do not have.
+    leave together are compared without their order, because several tasks have none.
     """
     if scenario.order != "exact" or scenario.topology.get("windows", {"type": "time"})["type"] == "time":
         runner.check(scenario, rows)
@@ -139,7 +139,7 @@ def test_final_results_in_few_batches(name: str, spark: SparkSession, tmp_path: 
 
 @pytest.mark.parametrize("name", parameters(STATIC, QUICK_IN_BATCHES))
 def test_a_static_frame_is_the_whole_stream(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    """At its end every window closes: the rows are the streaming ones, and those of the windows still open."""
+    """At its end every window closes: the rows are those of the stream, and rows of the windows still open."""
     scenario = runner.load(name)
     replay = replay_of(scenario, spark, tmp_path)
     (records,) = with_offsets([scenario.records])
@@ -156,7 +156,7 @@ def test_a_static_frame_is_the_whole_stream(name: str, spark: SparkSession, tmp_
 
 @pytest.mark.parametrize("name", parameters([n for n in RUNNING if runner.load(n).stops], QUICK))
 def test_a_query_that_stops(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Rows before the error stay valid; the batch that fails lets nothing out."""
+    """Rows before the error stay valid; the failed batch emits nothing."""
     from pyspark.errors import StreamingQueryException
 
     scenario = runner.load(name)

@@ -1,4 +1,4 @@
-"""Missing offsets on Spark: what the plan says of the source, and the same rows whatever it says."""
+"""Missing offsets on Spark: the plan tells whether the source is contiguous, and the rows are the same either way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def topic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DataFrame]:
-    """A source that is taken for Kafka's, with its columns `value` and `timestamp` for partition and offset."""
+    """A source that counts as Kafka's, with its columns `value` and `timestamp` for partition and offset."""
     monkeypatch.setattr(contiguous, "SOURCES", ("rate",))
     monkeypatch.setattr(contiguous, "PARTITION", "value")
     monkeypatch.setattr(contiguous, "OFFSET", "timestamp")
@@ -112,7 +112,7 @@ def rows_of(batches: Any) -> list[list[tuple[Any, ...]]]:
 def test_a_filter_before_the_stream_on_files_that_hold_a_partition_in_turns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """More gaps than `offset_runs` in every file, two files to a batch, and time that one of them moves for both."""
+    """Each file has more gaps than `offset_runs`, two files make a batch, and one of them moves time for both."""
     many = 8 * Tuning().offset_runs
     batches = [
         [

@@ -1,4 +1,4 @@
-"""A query that is started again on another number of cores goes on with the same tasks."""
+"""A query that restarts on another number of cores goes on with the same tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batch_on(cores: int, path: Path, number: int) -> list[str]:
 
 
 def main(cores: int, path: str, number: int) -> None:
-    """What `batch_on` starts."""
+    """The program that `batch_on` starts."""
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")

@@ -1,4 +1,4 @@
-"""What the workers read of a CSV file is what Spark's `from_csv` reads, line by line, whatever is in it."""
+"""The workers read a CSV file exactly as Spark's `from_csv` does, line by line, whatever is in it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ FITTING: list[Callable[[random.Random], str]] = [
 
 
 def written(r: random.Random, sep: str, quote: str) -> bytes:
-    """A line: mostly what somebody would write, sometimes with something odd in it, sometimes broken."""
+    """A line: mostly an ordinary one, sometimes with an odd value, sometimes broken."""
     if r.random() < 0.02:
         return r.choice(ALONE)
     values = [r.choice([fitting(r), fitting(r), fitting(r), ""]) for fitting in FITTING]
@@ -138,7 +138,7 @@ def written(r: random.Random, sep: str, quote: str) -> bytes:
 def read_both(
     spark: SparkSession, folder: Path, schema: str, timestamp: str = "ts", key: str = "user", **options: str
 ) -> tuple[list[str], list[str], int]:
-    """The rows that Spark reads, those that workers make, and how many of these workers read."""
+    """The rows by Spark, the rows by workers, and the number of rows that workers read themselves."""
     source = tg.files.source(
         spark, str(folder), key=key, timestamp=timestamp, format="csv", schema=schema, options=options, streaming=False
     )
@@ -167,7 +167,7 @@ def test_random_lines_are_read_alike(spark: SparkSession, tmp_path: Path, option
     folder = a_file(tmp_path / "in", lines, r.choice([b"\n", b"\r\n"]))
     by_spark, by_workers, plains = read_both(spark, folder, SCHEMA, **options)
     assert by_workers == by_spark
-    # Of each kind enough for the comparison to say something; some were dead letters.
+    # Enough lines of each kind for a meaningful comparison; some were dead letters.
     assert len(lines) > len(by_spark)
     assert 0.2 < plains / len(by_spark) < 0.97
 
@@ -226,7 +226,7 @@ def test_other_options_are_sparks_to_apply(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_times_by_the_rules_of_spark_2_are_sparks_to_read(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    """They take the fraction of a second for a number of milliseconds."""
+    """Spark 2's rules read the fraction of a second as a number of milliseconds."""
     assert read_by_workers(
         spark, tmp_path, "user string, ts timestamp", {"sep": "\\t"} if format == "csv" else {}, format
     )
@@ -259,7 +259,7 @@ def test_lines_of_many_fields_are_sparks_to_read() -> None:
 
 
 def test_the_longest_pattern_is_followed_in_time() -> None:
-    """A pattern that could match in many ways would take forever; RE2 takes what the line weighs."""
+    """A pattern that can match in many ways could take forever; RE2 takes time in proportion to the line."""
     fields = StructType()
     for n in range(MOST_FIELDS):
         fields = fields.add(f"c{n}", StringType())

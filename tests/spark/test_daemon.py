@@ -1,4 +1,4 @@
-"""The daemon that imports before it forks: what its workers share, what they must not, and when it is Spark's own."""
+"""The daemon that imports before it forks: state that its workers share or must not share, and Spark's own daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS = 2
 
 
 def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One row about this worker, once another task surely has a worker of its own."""
+    """One row about this worker, sent when other tasks certainly have workers of their own."""
     import numpy as np
 
     for _ in batches:
@@ -63,7 +63,7 @@ ALL = "imported: numpy pandas pyarrow"
 
 
 def started(before: str = "", program: str = daemon.TASKS, **environment: str) -> tuple[str, str]:
-    """The command line of a daemon that has told its address, and what it wrote besides."""
+    """The command line of a daemon that has sent its address, and its other output."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1", **environment}
     command = [sys.executable, "-c", STARTED.format(before=before, program=program)]
     with subprocess.Popen(
@@ -72,7 +72,7 @@ def started(before: str = "", program: str = daemon.TASKS, **environment: str) -
         assert process.stdout is not None
         address = process.stdout.read(4)
         line = Path("/proc", str(process.pid), "cmdline").read_text()
-        # Spark ends a daemon by closing what it reads from.
+        # Spark ends a daemon by closing its standard input.
         output, errors = process.communicate(timeout=60)
     assert 1024 < int.from_bytes(address, "big") < 1 << 16, (address, errors)
     assert output == b""

@@ -1,4 +1,4 @@
-"""Envelopes of Debezium as a table: what each op does, tombstones, other keys, and what is no change of a row."""
+"""Envelopes of Debezium as a table: the effect of each op, tombstones, other keys, and records that change no row."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_tombstones_are_skipped_where_times_are_versions_or_asked_for(spark: Spa
         assert changes(tg.debezium.table(source, key="id", row=ROW, **more)) == [(0, 1, "a", 100, False)]
     both = tg.debezium.table(source, key="id", row=ROW, history="1 hour", tombstones="delete")
     assert [change[-1] for change in changes(both)] == [False, True]
-    # Without the columns of a record there is nothing to delete by.
+    # Without the record's own columns a tombstone has no key to delete.
     alone = source.select("value", "partition", "offset")
     assert changes(tg.debezium.table(alone, key="id", row=ROW, timestamp="ts_ms")) == [(0, 1, "a", 110, False)]
 
@@ -100,7 +100,7 @@ def test_a_row_whose_key_changes_is_deleted_under_the_old_one(spark: SparkSessio
             (None, envelope("c", None, row(1, "a"), 100)),
             (None, envelope("u", row(1, "a"), row(1, "b"), 200)),
             (None, envelope("u", row(1, "b"), row(1, "b", spent=2), 300)),
-            # Without the row before nothing is known of an older key.
+            # Without the row before, an older key is unknown.
             (None, envelope("u", None, row(1, "c"), 400)),
             (None, envelope("d", row(1, "c"), None, 500)),
         ],
@@ -153,7 +153,7 @@ def test_what_is_no_change_of_a_row_is_set_aside_with_its_reason(spark: SparkSes
     for letter, (_, value, reason) in zip(letters, bad, strict=True):
         assert any(each in letter["reason"] for each in reason.split("|")), (value, letter["reason"])
         assert letter["value"] == (None if value is None else value.encode())
-    # A deletion without the row before takes the key of the record; null fields of it too.
+    # A deletion without the row before takes the key of the record, also if fields of the row are null.
     source = records(spark, [('{"id": 7}', envelope("d", None, None, 1)), ('{"id": 8}', envelope("d", {}, None, 2))])
     assert [change[1:] for change in changes(tg.debezium.table(source, key="id", row=ROW))] == [
         (7, None, 1, True),

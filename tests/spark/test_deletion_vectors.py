@@ -124,14 +124,14 @@ def test_rows_that_are_kept() -> None:
 
 @pytest.mark.parametrize(("stored", "runs"), [("i", False), ("u", False), ("u", True), ("prefix", False)])
 def test_a_table_without_its_deleted_rows(spark: SparkSession, tmp_path: Path, stored: str, runs: bool) -> None:
-    """As deltalake reads it; offsets have no gap, and files without a vector are whole."""
+    """The rows that deltalake reads; offsets have no gap, and files without a vector are whole."""
     deltalake = pytest.importorskip("deltalake")
     writer = Writer(tmp_path / "t", protocol=PROTOCOL)
     count, gone = 140_000, [0, 3, *range(100, 5_000), 131_072, 139_999]
     data = bitmap(gone, runs=runs)
     vector = inline(data) if stored == "i" else in_file(writer.path, data, prefix="ab" if stored == "prefix" else "")
     vector["cardinality"] = len(gone)
-    stats = json.dumps({"numRecords": count})  # deltalake wants to know
+    stats = json.dumps({"numRecords": count})  # deltalake needs it
     writer.commit(
         writer.add("a.parquet", [record(n % 60, n) for n in range(count)], deletionVector=vector, stats=stats),
         writer.add("b.parquet", [record(0, -1)], at=1),
@@ -162,7 +162,7 @@ def test_a_vector_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_deletion_while_the_query_runs_is_still_one(tmp_path: Path) -> None:
-    """The log removes the file and adds it with a vector: that is no new row."""
+    """The log removes the file and adds it with a vector: it adds no new row."""
     writer = Writer(tmp_path / "t", protocol=PROTOCOL)
     add = writer.add("a.parquet", [record(0), record(1)])
     writer.commit(add)

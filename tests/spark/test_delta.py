@@ -1,4 +1,4 @@
-"""`tg.delta.source`: the rows of a table in the order of its log; what a stream of new rows cannot have is refused."""
+"""`tg.delta.source`: the rows of a table in the order of its log; tables that do not suit a stream are refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Writer:
         return self.version
 
     def add(self, name: str, rows: Sequence[Mapping[str, Any]], at: int = 0, **more: Any) -> dict[str, Any]:
-        """A file with these rows, as the action that adds it; nothing is committed."""
+        """A file with these rows, as its add action; nothing is committed."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         kinds = {f["metadata"].get("delta.columnMapping.physicalName", f["name"]): f["type"] for f in self.fields}
@@ -118,7 +118,7 @@ def source(spark: SparkSession, writer: Writer, **options: str) -> tg.KStream:
 
 
 def batches(table: Table, start: dict[str, Any], limit: int | None) -> tuple[list[list[str]], dict[str, Any]]:
-    """All batches from `start` on, each the paths of its files."""
+    """All batches from `start` on, as paths of files."""
     found = []
     while (end := json.loads(json.dumps(table.latest(start, limit)))) != start:
         found.append([each.path for each in table.between(start, end)])
@@ -127,7 +127,7 @@ def batches(table: Table, start: dict[str, Any], limit: int | None) -> tuple[lis
 
 
 def test_eight_versions_written_at_once_one_file_in_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """And a restart in the middle, behind which come the versions since."""
+    """A restart in the middle takes the versions committed since."""
     writer = Writer(tmp_path / "a table")
     for n in range(4):
         writer.append([record(n, n)])
@@ -180,7 +180,7 @@ def test_partitions_and_columns_that_came_later_and_odd_names(spark: SparkSessio
 
 
 def test_columns_by_number(spark: SparkSession, tmp_path: Path) -> None:
-    """Names in the files say nothing; a file that lacks a number has nulls."""
+    """Names in the files do not matter; a file without a column number has nulls."""
     numbers = {"user": 3, "ts": 1, "n": 7}
     fields = [
         field(name, kind, **{"delta.columnMapping.physicalName": f"c{at}", "delta.columnMapping.id": numbers[name]})
@@ -235,7 +235,7 @@ def test_a_deletion_stops_the_query_until_an_option_passes_over_it(spark: SparkS
 
 
 def test_what_deltalake_writes(spark: SparkSession, tmp_path: Path) -> None:
-    """Its names of files, statistics and checkpoints; partitions with odd values; a log of which commits are gone."""
+    """Its file names, statistics and checkpoints; partitions with odd values; a log whose old commits are gone."""
     deltalake = pytest.importorskip("deltalake")
     path = str(tmp_path / "t")
     kinds = [("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int32())]

@@ -1,4 +1,4 @@
-"""`tg.files.source` gives what `tg.stream` over Spark's own reader gives, and names the file that cannot be read."""
+"""`tg.files.source` gives the rows of `tg.stream` over Spark's own reader, and names a file that it cannot read."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def opened(path: Path, schema: pa.Schema, **columns: Any) -> list[dict[str, Any]
 
 
 def test_columns_are_given_the_types_of_the_stream(tmp_path: Path) -> None:
-    """Finer timestamps are cut off, small integers become long ones, and the wall clock comes with every row."""
+    """Finer timestamps are truncated, small integers become long ones, and the wall clock comes with every row."""
     naive = pa.array([1_000_000_001, None], pa.timestamp("ns"))
     write(tmp_path, "a.parquet", pa.table({"n": pa.array([1, 2], pa.int16()), "at": naive, "more": ["x", "y"]}))
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])

@@ -1,4 +1,4 @@
-"""Files that are the order themselves: rows as Spark's readers have them, places that do not depend on luck."""
+"""Ordered files: rows as by Spark's readers, and partitions and offsets that do not depend on luck."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write(path: Path, records: Sequence[dict[str, Any]], ns: int = NS) -> None:
     else:
         table = pa.Table.from_pylist(list(records))
         naive = pa.array(table["ts"].to_pylist()).cast(pa.timestamp("us", "UTC"))
-        if kind == "orc":  # as Spark writes it: a wall clock, here of UTC
+        if kind == "orc":  # as Spark writes it: a wall-clock time, here of UTC
             naive = naive.cast(pa.timestamp("us"))
         table = table.set_column(1, "ts", naive).set_column(2, "n", table["n"].cast(pa.int32()))
         pq.write_table(table, path, row_group_size=2) if kind == "parquet" else orc.write_table(table, str(path))
@@ -91,7 +91,7 @@ def flat(batches: list[list[dict[str, Any]]]) -> list[Any]:
 def test_eight_files_written_at_once_few_in_a_batch(
     spark: SparkSession, tmp_path: Path, format: str, most: int
 ) -> None:
-    """Spark's own source gives them in whatever order the folder does: one row, and five late records."""
+    """Spark's own source takes the files in the folder's order: that gives one row, and five late records."""
     for n in (3, 7, 6, 1, 2, 0, 4, 5):
         write(tmp_path / "in" / f"{n}.{format}", [record(n, n)])
     got = drained(final(files(spark, tmp_path / "in", format, most)), tmp_path / "few")
@@ -149,7 +149,7 @@ LINES: dict[str, list[bytes]] = {
 
 
 def odd_folder(folder: Path, format: str) -> list[str]:
-    """Files as they come: names that URIs would write otherwise, every line end, marks, compressed ones."""
+    """Files as they occur: names that URIs escape, every line end, byte order marks, compressed ones."""
     lines = LINES[format]
     contents = {
         f"a b.{format}": b"\n".join(lines) + b"\n",
@@ -185,7 +185,7 @@ def test_lines_are_judged_as_by_sparks_reader(spark: SparkSession, tmp_path: Pat
     mine = tg.files.ordered(
         spark, str(tmp_path / "in"), format=format, schema=schema, options=options, streaming=False
     ).cache()
-    # Without its columns pruned, so that all are judged.
+    # Without column pruning, so that all columns are judged.
     wanted = spark.read.schema(schema).options(**options).format(format).load(str(tmp_path / "in")).cache()
     assert plain(mine.drop("partition", "offset")) == plain(wanted)
     assert mine.count() > 10
@@ -435,7 +435,7 @@ def test_a_stream_without_order_names_the_helper(spark: SparkSession, tmp_path: 
 
 
 def test_times_of_a_wall_clock_are_in_the_zone_of_the_jvm(tmp_path: Path) -> None:
-    """As Spark's reader of ORC takes them; an hour that is there twice is the first one."""
+    """As by Spark's ORC reader; of an hour that occurs twice the first one counts."""
     clock = pa.array([datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 11, 1, 1, 30, tzinfo=UTC), None])
     clock = clock.cast(pa.timestamp("us"))
     orc.write_table(pa.table({"ts": clock}), str(tmp_path / "a.orc"))
@@ -448,7 +448,7 @@ def test_times_of_a_wall_clock_are_in_the_zone_of_the_jvm(tmp_path: Path) -> Non
 
 
 def hadoops(data: bytes) -> list[bytes]:
-    """Lines as Hadoop's reader has them, one by one."""
+    """Lines as Hadoop's reader splits them, one by one."""
     found = re.split(rb"\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf"))
     return found if found[-1] else found[:-1]
 
@@ -493,8 +493,8 @@ def test_files_come_by_time_and_name_and_once(tmp_path: Path) -> None:
     folder = Folder(Root(f"file:{tmp_path}"))
     batches, end = run(folder, folder.initial(), 2)
     assert batches == [["a", "b"], ["d", "0"]]
-    touched(tmp_path, "c")  # as old as those that were read, in the process that lists and in another one
-    touched(tmp_path, "a", NS + 9)  # read already
+    touched(tmp_path, "c")  # of the same time as files that were read, for this process and for another one
+    touched(tmp_path, "a", NS + 9)  # was read already
     for each in (folder, Folder(Root(f"file:{tmp_path}"))):
         assert run(each, end, 2)[0] == [["c"]]
 
@@ -524,7 +524,7 @@ def test_after_a_restart_old_files_are_known_by_their_time(tmp_path: Path, monke
     (tmp_path / "0").unlink()
     assert run(Folder(root), end, 9)[0] == [["6b", "8"]]
     touched(tmp_path, "0", NS)
-    touched(tmp_path, "2b", NS + 2)  # older than what is known one by one
+    touched(tmp_path, "2b", NS + 2)  # older than the files that are known by name
     with pytest.raises(InputError, match=r"6 files that were modified up to .*, and 5 of that age were read"):
         run(Folder(root), end, 9)
     alive = Folder(root)

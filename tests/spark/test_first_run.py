@@ -39,7 +39,7 @@ print("counted", [row["count"] for row in spark.table("counts").collect()])
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Without PYSPARK_PYTHON Spark starts the `python3` of the PATH, which here is one that cannot run anything."""
+    """Without PYSPARK_PYTHON Spark starts the `python3` of the PATH; here it cannot run anything."""
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'the python3 of the PATH was started' >&2\nexit 1\n")
@@ -63,7 +63,7 @@ def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(
     done = run(tmp_path, environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "counted [2]" in done.stdout
-    # The first screen: neither pandas 3 nor what the state server takes for news in every batch.
+    # The first screen shows no warning about pandas 3 and no message of the state server per batch.
     assert "does not yet fully support pandas" not in done.stderr
     assert "TransformWithStateInPySparkStateServer" not in done.stderr
 
@@ -71,7 +71,7 @@ def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(
 def test_so_do_those_of_a_connect_server_that_the_job_starts(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark", minversion="4.1", reason="Connect of Spark 4.0 has no stateful operator in Python")
-    # The server takes any free port: another test may have that of Spark.
+    # The server takes any free port: another test may use Spark's default port.
     done = run(tmp_path, {**environment, "SPARK_TESTING": "1"}, "connect")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "counted [2]" in done.stdout

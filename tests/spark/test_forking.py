@@ -1,4 +1,4 @@
-"""The program that asks for a fork is like the Python that it stands for."""
+"""The program that asks for a fork behaves like the Python that it replaces."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def run(python: Path, *arguments: str, folder: Path, **more: str) -> subprocess.
 
 
 def test_a_fork_is_the_process_that_asked(tmp_path: Path) -> None:
-    """It has its folder, environment, output and end; anything else is run by the Python itself."""
+    """The fork has the folder, environment, output and exit code of its caller; other programs run in Python itself."""
     said = "import os, sys; print(os.environ['SAID'], sys.executable); sys.exit(7)"
     with forking() as python:
         if python == Path(sys.executable):
             pytest.skip("the imports of this PySpark start threads")
         plain = run(python, "-c", said, folder=tmp_path, SAID="plain")
         assert (plain.returncode, plain.stdout.split()) == (7, ["plain", sys.executable])
-        # Nobody listens there: what is forked says so as Spark's worker does, in the files of the process that asked.
+        # No socket listens there: the fork reports this as Spark's worker does, into its caller's files.
         first, second = (
             run(python, "-m", module, folder=tmp_path, PYTHON_WORKER_FACTORY_SOCK_PATH=f"/nowhere/{n}")
             for n, module in enumerate(FORKED, 1)

@@ -44,21 +44,21 @@ print(*found)
 
 
 def test_modules_are_spared_once_and_again_when_there_are_more() -> None:
-    """What was garbage by then is collected, and so is what comes later."""
-    # Not `fresh.printed`: workers import this module, and have no helpers of tests on their path.
+    """Garbage from before and from later is collected."""
+    # Not `fresh.printed`: workers import this module, and test helpers are not on their path.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", SPARING], env=env, capture_output=True, text=True, check=True)
     first, again, more, lost, in_sight, later = done.stdout.split()
     assert int(first) > 1_000
-    assert int(again) <= 0  # nothing new, though an object was there to be spared
+    assert int(again) <= 0  # nothing new, though there was an object to spare
     assert int(more) > 50
     assert (lost, in_sight, later) == ("True", "0", "True")
 
 
 def spared() -> int:
-    """How many objects the step has spared before it came to the function that asks."""
+    """Number of objects that the step had spared when it called this function."""
     count = gc.get_freeze_count()
-    # The next step in this worker has it to do again.
+    # Make the next step in this worker spare them again.
     gc.unfreeze()
     garbage._spared.modules = 0
     return count
@@ -72,9 +72,9 @@ def test_workers_of_both_steps_spare_them(spark: SparkSession) -> None:
         return f"{row['in_map']} {spared()}"
 
     frame = spark.createDataFrame([("a", 0)], "key string, ts long").selectExpr("key", "timestamp_millis(ts) AS ts")
-    one_task = frame.coalesce(1)  # one without a record would spare them without asking
+    one_task = frame.coalesce(1)  # an empty task would spare them without calling the function
     stream = tg.stream(one_task, key="key", timestamp="ts").map_values(in_map, types={"in_map": "long"})
     table = stream.group_by_key().aggregate(str, in_stateful, type="string", name="found")
-    for _ in range(2):  # workers of other tests have spared them before the first time
+    for _ in range(2):  # workers of other tests may have spared them before
         (row,) = table.to_df().collect()
         assert all(int(count) > 10_000 for count in row.found.split()), row.found

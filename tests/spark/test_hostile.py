@@ -1,4 +1,4 @@
-"""What hostile users write, on Spark: a smoke part of `make test-spark-random`."""
+"""Topologies of hostile users, on Spark: a smoke part of `make test-spark-random`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_comes_out_is_what_the_oracle_says(spark: SparkSession) -> None:
 
 
 def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
-    """A function that gives what its type cannot hold: the error names it, and the batches before are there."""
+    """A function returns a value that its type cannot hold: the error names it, and earlier batches stay."""
     warnings.simplefilter("ignore")
     what = next(what for seed in range(1_000) if stops(what := scenario(seed, spark=True)) and not stops_at_once(what))
     found = check(spark, [what])
@@ -38,7 +38,7 @@ def test_what_must_stop_a_query_stops_it(spark: SparkSession) -> None:
 
 
 def test_batches_run_at_the_wall_clock_of_their_plan(spark: SparkSession) -> None:
-    """Stream time goes on without records, and a record that is too far ahead is skipped."""
+    """Stream time advances without records, and a record too far ahead is skipped."""
     warnings.simplefilter("ignore")
     kinds = ("time: idle_advance", "time: max_future_skew")
     clocked = [what for what in (scenario(seed, spark=True) for seed in range(SAME_CLOCK)) if not stops(what)]
@@ -48,7 +48,7 @@ def test_batches_run_at_the_wall_clock_of_their_plan(spark: SparkSession) -> Non
 
 
 def test_a_buffer_that_is_full_stops_a_query_which_goes_on_with_a_larger_one(spark: SparkSession) -> None:
-    """Rows that left before are there, and nothing of the batch that failed is lost."""
+    """Earlier rows stay, and the failed batch loses nothing."""
     warnings.simplefilter("ignore")
     cases = (scenario(seed, spark=True) for seed in range(1_000))
     what = next(what for what in cases if stops(what) == "BufferFullError" and not stops_at_once(what))

@@ -51,12 +51,12 @@ ORDER = {"partition": "partition", "offset": "offset"}
 
 
 def of_side(frame: DataFrame, side: str | None) -> DataFrame:
-    """The records of one side of an input that says whose each record is."""
+    """The records of one side, from an input with a column `side`."""
     return (frame if side is None else frame.where(F.col("side") == side)).drop("side")
 
 
 def input_of(scenario: Any, frame: DataFrame, side: str) -> Any:
-    """A side of the join; a stream has no column that says what is deleted."""
+    """A side of the join; a stream has no column of deletions."""
     mine = of_side(frame, side)
     return joins.side(scenario, mine if joins.is_table(scenario, side) else mine.drop("deleted"), side, **ORDER)
 
@@ -249,11 +249,11 @@ def test_rows_of_a_join_merged_with_records(spark: SparkSession, tmp_path: Path)
     ]
 
 
-# -- what waits for a table ----------------------------------------------------------------------------------------
+# -- records that wait for a table ---------------------------------------------------------------------------------
 
 
 def test_records_that_wait_for_a_table_are_shown(spark: SparkSession, tmp_path: Path) -> None:
-    """From the state of two tasks as the driver shows it; from the metrics without how many there are."""
+    """The state of two tasks shows them as the driver does; the metrics show them without their number."""
     case = table_cases.Case("left", False, history=60, grace=20)
 
     def topology(frame: DataFrame) -> DataFrame:
@@ -295,7 +295,7 @@ def sides_of(frame: DataFrame, **more: Any) -> list[Any]:
 def test_a_batch_that_is_written_twice_and_a_drain_have_the_ids_of_the_first_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The records of the Kafka sink: pairs, null-joined rows, and those that the last run lets out."""
+    """The records of the Kafka sink: pairs, null-joined rows, and rows that the last run emits."""
     within = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
     bound: list[Any] = []
 
@@ -326,7 +326,7 @@ def test_a_batch_that_is_written_twice_and_a_drain_have_the_ids_of_the_first_tim
     told = [json.dumps({"name": "alerts", ROW_ID: text}, separators=(",", ":")) for text in texts]
     assert ids(first) == sorted(hashlib.sha256(text.encode()).hexdigest()[:32] for text in told)
 
-    # One that has no partner waits for the drain. A row of a frame has the id of the table's.
+    # A record without a partner waits for the drain. A row of a frame has the id of the table's row.
     replay.run(with_offsets([[{"side": "left", "k": "B", "n": 9, "ts": 95}]], partition=1))
     drained: list[Row] = []
 
@@ -341,7 +341,7 @@ def test_a_batch_that_is_written_twice_and_a_drain_have_the_ids_of_the_first_tim
 
 
 def test_rows_without_ids(spark: SparkSession) -> None:
-    """Of a stream without partition and offset nobody knows which record it was."""
+    """Records of a stream without partition and offset have no ids."""
     frame = (
         spark.createDataFrame(
             [("left", "A", 1, 0, 0, 1)], "side string, k string, n long, partition int, offset long, ts long"
@@ -367,7 +367,7 @@ def test_rows_without_ids(spark: SparkSession) -> None:
 
 
 def test_another_grace_and_history_go_on(spark: SparkSession, tmp_path: Path) -> None:
-    """Two tasks, restarts between plans: what the driver gives, and what `tg.check_upgrade` has said."""
+    """Two tasks, restarts between plans: the rows of the driver, and the changes that `tg.check_upgrade` announced."""
     plans = [
         table_cases.Case("left", False, history=60, grace=20),
         table_cases.Case("left", False, history=40, grace=5),
@@ -399,7 +399,7 @@ def test_another_grace_and_history_go_on(spark: SparkSession, tmp_path: Path) ->
             assert {change.what for change in told.changes} == {"grace", "table"}
         driver = TopologyTestDriver(plan, state=driver and driver.state())
         replay.topology = topology
-        # One record a batch, so that Spark takes them as they are piped.
+        # One record per batch, so that Spark takes them in the order of piping.
         got = [row for rows in replay.run([[record] for record in batch]).rows for row in rows]
         for record in batch:
             driver.pipe_input({k: record[k] for k in ("k", "n", "gone", "ts")}, record["side"])

@@ -1,4 +1,4 @@
-"""What `consumer="librdkafka"` decides without a broker: how batches are shared out, and what it refuses."""
+"""Decisions of `consumer="librdkafka"` without a broker: spans of batches per task, and refused definitions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_task_with_a_large_span_gets_no_others() -> None:
 
 
 class Broker:
-    """A client that knows where partitions begin."""
+    """A client that knows the first offsets of partitions."""
 
     def __init__(self, **beginnings: int) -> None:
         self._found = {"t": beginnings and {name[1:]: at for name, at in beginnings.items()}}

@@ -1,4 +1,4 @@
-"""What the workers read of a topic is what Spark's `from_json` reads, record by record, whatever is in it."""
+"""The workers read a topic exactly as Spark's `from_json` does, record by record, whatever is in it."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ FITTING: dict[str, Callable[[random.Random], str]] = {
 
 
 def written(r: random.Random) -> bytes | None:
-    """A record: mostly what somebody would write, sometimes with something odd in it, sometimes broken."""
+    """A record: mostly an ordinary one, sometimes with an odd value, sometimes broken."""
     if r.random() < 0.02:
         return r.choice([None, *ALONE])
     members = [(name, FITTING[name](r)) for name in r.sample(list(FITTING), r.randrange(len(FITTING) + 1))]
     for _ in range(r.choice([0, 0, 1, 2])):
         name = r.choice(NAMES)
-        # Few are there twice: Arrow reads all around such a one, or nothing.
+        # Duplicate fields are rare: with one, Arrow reads all other records or none.
         if r.random() < 0.01 or name not in dict(members):
             members.insert(r.randrange(len(members) + 1), (name, r.choice(VALUES)))
     comma = r.choice([",", ", "]) if r.random() < 0.9 else " , "
@@ -124,13 +124,13 @@ def written(r: random.Random) -> bytes | None:
 def read_both(
     records: DataFrame, schema: Any = SCHEMA, timestamp: str | None = "ts", key: str = "user", several: bool = False
 ) -> tuple[list[str], list[str], int]:
-    """The rows that Spark reads, those that workers make, and how many of these workers read."""
+    """The rows by Spark, the rows by workers, and the number of rows that workers read themselves."""
     source = decoded_stream(records, key=key, value=schema, timestamp=timestamp, name="events", several=several)
     return read_by_both(source)
 
 
 def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
-    """The same of a stream whose records are not read yet."""
+    """The same for a stream whose records are not decoded yet."""
     wanted = arrow_schema(source.frame.schema)
     frame, opener = source.node.raw.handed_over(wanted)
     given = frame.toArrow().to_batches()
@@ -142,9 +142,9 @@ def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """Rows in order, as text: a NaN is not equal to itself, and -0.0 is to 0.0."""
+    """Rows in order, as text: a NaN is not equal to itself, but -0.0 equals 0.0."""
     columns = {name: table[name] for name in table.column_names}
-    # Python has no datetime, and no date, for some of these.
+    # Some of these values are no datetime or date of Python.
     columns |= {name: column.cast(pa.int64()) for name, column in columns.items() if pa.types.is_timestamp(column.type)}
     columns |= {name: column.cast(pa.int32()) for name, column in columns.items() if pa.types.is_date(column.type)}
     return [repr(row) for row in pa.table(columns).sort_by("offset").to_pylist()]
@@ -156,7 +156,7 @@ def test_random_records_are_read_alike(spark: SparkSession, seed: int) -> None:
     records = [written(r) for _ in range(10_000)]
     by_spark, by_workers, plains = read_both(values(spark, *records))
     assert by_workers == by_spark
-    # Of each kind enough for the comparison to say something; some were dead letters.
+    # Enough records of each kind for a meaningful comparison; some were dead letters.
     assert len(records) > len(by_spark)
     assert 0.2 < plains / len(by_spark) < 0.9
 
@@ -246,7 +246,7 @@ def test_options_of_from_json_are_spark_s_to_apply(spark: SparkSession) -> None:
 
 
 def test_times_are_spark_s_to_read_under_its_parser_of_old(spark: SparkSession) -> None:
-    """It takes .5 for five milliseconds."""
+    """The old parser reads .5 as five milliseconds."""
     schema = "user string, ts timestamp"
     said = b'{"user": "A", "ts": "2026-01-01T00:00:00.5Z"}'
     spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
@@ -259,7 +259,7 @@ def test_times_are_spark_s_to_read_under_its_parser_of_old(spark: SparkSession) 
 
 
 def test_long_records_cost_what_they_weigh(spark: SparkSession) -> None:
-    """A pattern that could match in many ways would take forever, or all of the stack."""
+    """A pattern that can match in many ways could take forever, or the whole stack."""
     long = [
         b'{"user": "' + b"x" * 40_000 + b'"}',
         b'{"user": "' + b"x" * 500_000,
@@ -308,7 +308,7 @@ def timed(r: random.Random, second: int) -> bytes:
 
 
 def once(spark: SparkSession, folder: Path, checkpoint: Path, rows: bool) -> tuple[list[Any], list[Any]]:
-    """What comes out of a query that takes what is new in `folder`, and its records and malformed ones by batch."""
+    """Rows of a query over the new files in `folder`, and its records and malformed ones by batch."""
     schema = spark.read.parquet(str(folder)).schema
     given = spark.readStream.schema(schema).parquet(str(folder))
     source = decoded_stream(given, key="user", value="user string, ts timestamp, amount long", timestamp="ts", name="e")
@@ -350,7 +350,7 @@ def test_more_than_is_read_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPa
 def test_the_wall_clock_comes_along() -> None:
     texts = [b'{"amount": 1}', b"[]", b'{"amount": 3}']
     made = list(READER(iter([pa.record_batch([pa.array(texts)], ["value"])])))
-    # As Spark would have it: with the fields that it reads, and the batch's clock.
+    # As Spark returns it: with the fields that Spark reads, and the batch's clock.
     given = [
         pa.record_batch(
             [
@@ -369,7 +369,7 @@ def test_the_wall_clock_comes_along() -> None:
 
 @pytest.mark.parametrize("rows_to_a_frame", [1, 2, 3, 100])
 def test_records_are_in_order_however_spark_cuts_its_frames(rows_to_a_frame: int) -> None:
-    """Two reads, each of odd records and then a row with its plain ones, in frames that end anywhere."""
+    """Two reads, each with odd records and then a row of its plain ones, in frames cut anywhere."""
     texts = [b'{"amount": 10}', b"[]", b"[]", b'{"amount": 40}', b"[]"]
     made = READER(iter([pa.record_batch([pa.array(part)], ["value"]) for part in (texts, texts[::-1])]))
     read = pa.concat_tables(
@@ -387,7 +387,7 @@ def test_records_are_in_order_however_spark_cuts_its_frames(rows_to_a_frame: int
 
 
 def test_times_that_end_with_z_are_read_as_those_with_an_offset_are() -> None:
-    """The former are read without the pattern of a plain time: Arrow reads no other text that is as long."""
+    """Times with a Z are read without the pattern of plain times: Arrow reads no other text of their length."""
     draw = random.Random(1)
     read = 0
     for _ in range(3_000):

@@ -181,7 +181,7 @@ def test_a_topic_is_a_name(spark: SparkSession, topic: Any) -> None:
         tg.kafka.source(spark, "127.0.0.1:1", topic, key="user", value=SCHEMA)
 
 
-# --- what is written ----------------------------------------------------------------------------------------------
+# --- writing records ----------------------------------------------------------------------------------------------
 
 
 def at(second: int) -> bytes:
@@ -291,7 +291,7 @@ def test_other_refusals_of_the_sink(spark: SparkSession) -> None:
 
 
 def test_results_written_can_be_read_again(spark: SparkSession) -> None:
-    """What the sink writes is what the source reads: key, window and count come back."""
+    """The source reads the records of the sink: key, window and count come back."""
     out = tg.kafka.records(final(counts(spark, 0, 2)), name="a")
     pairs = written(out)
     schema = "window struct<start: timestamp, end: timestamp>, count long, timestamp timestamp"
@@ -304,16 +304,16 @@ def test_results_written_can_be_read_again(spark: SparkSession) -> None:
 @pytest.mark.parametrize("read", ["by Spark", "in workers", "behind a step"])
 @pytest.mark.parametrize("timestamp", [None, "at"])
 def test_a_record_without_a_value_is_skipped(spark: SparkSession, read: str, timestamp: str | None) -> None:
-    """What Kafka knows of every record is no value of it: topic, partition, offset, time and headers."""
+    """Kafka's own fields are no values: topic, partition, offset, time and headers."""
     written = [b'{"amount": 1, "at": 5}', None, b'{"amount": null, "at": 5}', b"{}", b'{"at": 5}']
     frame = raw(spark, *[(b"A", value) for value in written]).withColumn("headers", F.array().cast(HEADERS))
-    # Times as text of a pattern are read by Spark alone.
+    # Only Spark reads times as text of a pattern.
     value = tg.kafka.json("amount long, at long", {"dateFormat": "yyyy"} if read == "by Spark" else None)
     source = decoded_stream(frame, key="user", value=value, timestamp=timestamp, name="events")
     assert (source.node.raw is None) == (read == "by Spark")
     counted = source.filter(lambda row: True) if read == "behind a step" else source
     rows = counted.group_by_key().count().to_df().collect()
-    # Where `at` is no time it is a value.
+    # If `at` is not the time, it is a value.
     assert [row["count"] for row in rows] == [1 if timestamp else 3]
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 HOUR = 3_600_000
 KEYS = 5 * DEFAULT.whole_rows
-"""In two tasks each has more than twice the rows of the largest window that is always stored whole."""
+"""Each of two tasks has more than twice the rows of the largest window that is always stored whole."""
 
 
 def batches(random: Random) -> list[list[Row]]:

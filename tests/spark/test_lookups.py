@@ -1,4 +1,4 @@
-"""Names of the JVM are looked up once, and what may change is not kept."""
+"""Names of the JVM are looked up once; those that may change are not cached."""
 
 from __future__ import annotations
 

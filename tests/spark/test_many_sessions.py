@@ -22,11 +22,11 @@ pytestmark = pytest.mark.spark
 
 HOUR = 3_600_000
 KEYS = 5 * DEFAULT.whole_rows
-"""In two tasks each has more than twice as many as are always stored in buckets."""
+"""Each of two tasks has more than twice the sessions that are always stored in buckets."""
 
 
 def batches(random: Random) -> list[list[Row]]:
-    """All keys within an hour, then few of them and some new ones in each batch, then a record that closes them all."""
+    """All keys within an hour, then few of them and some new ones in each batch, then a record that closes them."""
     first = [(key, HOUR + key * HOUR // KEYS) for key in range(KEYS)]
     few = [[(key, 2 * HOUR + at) for key in random.sample(range(4_000, KEYS + 1_000), 300)] for at in range(1, 5)]
     closing = [[(KEYS + 2_000, 2 * HOUR + minutes * 60_000)] for minutes in (1, 3)]

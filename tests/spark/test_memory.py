@@ -1,4 +1,4 @@
-"""A worker uses memory again that it has freed: counted in page faults, each of which is a new page."""
+"""A worker reuses memory that it has freed: counted in page faults, each of which is a new page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ print(taken // BATCHES, held - resident())
 
 
 def counted(how: str) -> tuple[int, int]:
-    """New pages per batch, and how many go back afterwards."""
+    """New pages per batch, and the number of pages that go back afterwards."""
     pages, given_back = map(int, printed(PACKING, how))
     return pages, given_back
 
@@ -93,7 +93,7 @@ def test_a_large_process_hands_back_what_nobody_uses(monkeypatch: pytest.MonkeyP
     for resident, used in [(320, 10), (321, 200), (340, 259), (340, 258), (340, 257), (500, 430), (320, 0)]:
         size[:] = resident * mib, used * mib
         memory.keep()
-    # Beyond 320 and never before; then where more than the 50 that were left and 32 more are free.
+    # Only above 320 MiB; later only if more than the 50 left over plus 32 MiB more are free.
     assert given == [(321, 200), (340, 257)]
 
 

@@ -1,4 +1,4 @@
-"""Metrics on Spark: what `observedMetrics` shows is what the driver adds up; listener and Prometheus say the same."""
+"""Metrics on Spark: `observedMetrics` are the driver's totals, and listener and Prometheus show the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BATCHES = with_offsets(
 )
 ORDER = {"partition": "partition", "offset": "offset"}
 MEASURED = ("emit_final_latency", "stream_time_lag", "_rate", "size", "spilled_bytes")
-"""What depends on the clock of the machine, and bytes, of which two tasks store a few more than one."""
+"""Metrics that depend on the machine's clock, and bytes: two tasks store a few more than one."""
 
 
 def final(events: Any) -> tg.KTable:
@@ -52,7 +52,7 @@ def limited(events: Any) -> tg.KTable:
 
 
 def heard(listener: Any, records: int) -> Mapping[str, float]:
-    """The metrics once the events of all batches have come; they are told behind their batches."""
+    """The metrics after the events of all batches; events come after their batches."""
     for _ in range(MOST_POLLS):
         time.sleep(POLL_SECONDS)
         found = {one.operator: one for one in listener.watched()}
@@ -166,7 +166,7 @@ def test_each_task_tells_which_graces_its_records_needed(spark: SparkSession, tm
 
 
 def scraped(url: str, told: Mapping[str, float]) -> None:
-    """What Prometheus gets at `url` is what the listener told."""
+    """Prometheus gets the listener's metrics at `url`."""
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         families = list(parser.text_string_to_metric_families(answer.read().decode()))

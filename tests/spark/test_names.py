@@ -1,4 +1,4 @@
-"""Names and types of columns on real Spark: any name in any role, what is carried, and what is refused at the door."""
+"""Names and types of columns on real Spark: any name in any role, types that are carried, and what is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 Names = tuple[str, str, str, str, str]
 
 NAMES: dict[str, Names] = {
-    # As Debezium's flattened records have them, and as names within tidegate once were.
+    # Names of Debezium's flattened records, and former internal names of tidegate.
     "underscores": ("__start", "__ts", "__deleted", "__table", "__offset"),
     "marks": ("k.a", "t s", "v`b.c", "100%`", "o.f"),
     "plain": ("task", "blob", "empty", "pane", "order"),
@@ -94,7 +94,7 @@ TOPOLOGIES: list[Callable[..., Any]] = [aggregates, functions, regrouped, chaine
 
 
 def comparable(rows: list[dict[str, Any]], names: Names) -> list[tuple[str, ...]]:
-    """Rows without the time of a late record, which Spark gives as a datetime."""
+    """Rows without the time column of a late record, which Spark returns as a datetime."""
     return sorted(tuple(f"{n}={row[n]!r}" for n in sorted(row) if n != names[1]) for row in rows)
 
 
@@ -206,7 +206,7 @@ def test_a_column_that_begins_as_ours_do(spark: SparkSession) -> None:
 
 
 def test_two_streams_in_one_query_have_names_of_their_own(spark: SparkSession) -> None:
-    """Only Spark sees the whole query; docs/semantics.md says what to do about its error."""
+    """Only Spark sees the whole query; docs/semantics.md explains its error."""
 
     def counted(**more: Any) -> DataFrame:
         return simple(columns(spark, "1 x"), **more).group_by_key().count().to_df()
@@ -244,9 +244,9 @@ def test_a_type_that_is_not_carried_and_the_cast_to_write(
             read(frame)
         assert str(caught.value).startswith(f"The column 'x y' is {kind}, which an operator does not carry: ")
         assert f'Use df.withColumn("x y", {cast}), or drop the column if nothing needs it.' in str(caught.value)
-        # What the message tells to write is accepted.
+        # The code that the message recommends is accepted.
         assert read(eval(f'df.withColumn("x y", {cast})', {"df": frame, "F": F}))
-    # What nothing reads may have any type.
+    # Columns that are not read may have any type.
     assert [row["count"] for row in simple(frame).group_by_key().count().to_df().collect()] == [2]
 
 

@@ -38,7 +38,7 @@ def tables(source: Any, windows: Any) -> dict[str, Any]:
 
 
 def as_piped(row: dict[str, Any]) -> dict[str, Any]:
-    """A late record's own timestamp as the driver was given it."""
+    """The late record with its timestamp as it was piped into the driver."""
     return row | {"ts": row["ts"] and (row["ts"].astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)}
 
 
@@ -122,7 +122,7 @@ def test_of_two_dataframes_there_is_no_one_operator(spark: SparkSession) -> None
 
 
 def test_a_late_record_is_whole_whatever_its_columns_are(spark: SparkSession) -> None:
-    """Columns that nothing reads travel as they are: microseconds, zones, nested ones."""
+    """Unread columns travel unchanged: microseconds, zones, nested ones."""
     made = """
         SELECT 'a' AS user, ts, partition, offset, ts + INTERVAL 7 MICROSECONDS AS at,
                timestamp_ntz'2026-01-01 01:02:03.000004' AS local, date'2026-01-02' AS day,

@@ -40,7 +40,7 @@ def name_of(page: Path) -> str:
 
 
 def skip_without_sources(code: str) -> None:
-    """Skip what reads files in order, or a Delta table, where Spark cannot bound the batches of a source in Python."""
+    """Skip code that reads ordered files or a Delta table if Spark cannot bound batches of a source in Python."""
     if "tg.files." in code or "tg.delta.source" in code:
         pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
@@ -53,7 +53,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def data(ran: Alerts, tmp_path: Path) -> Path:
-    """The folder `/data` of a page: that of the query, and what other pages read."""
+    """The folder `/data` of a page: the folder of the query, and inputs of other pages."""
     folder = tmp_path / "data"
     shutil.copytree(ran.folder, folder)
     for name in ("clicks", "logs"):
@@ -87,8 +87,9 @@ def test_the_quickstart_prints_its_rows(
 def test_the_blocks_of_a_page_run(
     spark: SparkSession, ran: Alerts, page: Path, data: Path, tmp_path: Path, port: int
 ) -> None:
-    """All blocks in order, with what the page says that there is: `df`, a stream of files; `tables`, a folder; and of a
-    last run the `table` of the query.
+    """All blocks in order, with the names that the pages assume.
+
+    They are `df`, a stream of files; `tables`, a folder; and `table`, the table of the query of a last run.
     """
     skip_without_sources("".join(block.code for block in blocks(page)))
     tables = {
@@ -114,7 +115,7 @@ def test_the_blocks_of_a_page_run(
 
 @pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
 def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int) -> None:
-    """With what its words stand for: `final`, the final results of `events`; `listener`, who heard of them."""
+    """Names in the examples: `final`, the final results of `events`; `listener`, which heard their query."""
     skip_without_sources("".join(name.for_spark))
     known: dict[str, Any] = {"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "build": build}
     known |= {"events": ran.events, "counts": counted(ran.events), "final": build(ran.events)}

@@ -1,4 +1,4 @@
-"""Reading back what the contestants of W7, W9 and W12 wrote into topics, on records as Spark's connector gives them."""
+"""Reading back the topics of the contestants of W7, W9 and W12, from records as Spark's connector gives them."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ OF_THE_PAGE = {
     '.option("maxFilesPerTrigger", 1).parquet("{events}")',
     '("2 minutes", "2 minutes")': '("10 seconds", "5 seconds")',
 }
-"""What docs/pipelines.md has otherwise: its table is one of the catalog, and that of this test begins empty."""
+"""Differences to docs/pipelines.md: its table is one of the catalog, and the table of this test begins empty."""
 
 
 def records(first: int, *seconds: int) -> pa.Table:
@@ -116,7 +116,7 @@ def records(first: int, *seconds: int) -> pa.Table:
 
 
 def add(folder: Path, number: int, batch: pa.Table) -> None:
-    """The next file of both inputs: of our pipeline, and of that of the page, which names its columns otherwise."""
+    """Add the next file to both inputs: our pipeline's, and the page's, which has other column names."""
     renamed = batch.select(["k", "ts", "p", "o"]).rename_columns(["user", "ts", "partition", "offset"])
     for name, table in (("events", batch), ("requests", renamed)):
         path = folder / name / f"{number}.parquet"
@@ -134,7 +134,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The address of a server, whose catalog outlives the runs."""
+    """The address of a server whose catalog outlives the runs."""
     more = {name: environment[name] for name in ("SPARK_HOME", "JAVA_TOOL_OPTIONS")}
     settings = {"spark.sql.warehouse.dir": str(tmp_path / "spark-warehouse")}
     with ConnectServer(Path(sys.executable), environment["PYTHONPATH"], settings, **more) as running:
@@ -142,7 +142,7 @@ def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
 
 
 def run(folder: Path, environment: dict[str, str], *program: str) -> str:
-    """What is said by a run of the pipeline of `folder`."""
+    """Run the pipeline of `folder`; returns its output."""
     command = [*program, "run", "--spec", str(folder / "spark-pipeline.yml")]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
@@ -208,7 +208,7 @@ def test_a_pipeline_from_a_file_gives_what_the_driver_gives(
         for number in new:
             add(tmp_path, number, batches[number])
         said = run(tmp_path, environment | ({"SPARK_REMOTE": server} if program is module else {}), *program)
-        # Nothing was asked of the server that a pipeline does not answer.
+        # The pipeline asked the server nothing that it does not answer.
         assert "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in said
         for name, driver in drivers.items():
             for number in new:
@@ -217,7 +217,7 @@ def test_a_pipeline_from_a_file_gives_what_the_driver_gives(
             assert len(of_the_run) > 0, name
             expected[name] += of_the_run
             assert comparable(written(tmp_path, name)) == comparable(expected[name]), name
-        # A flow of Spark's own that reads a table of ours, which the same pipeline defines.
+        # A flow of Spark's own reads a table of ours that the same pipeline defines.
         final = [{name: row[name] for name in ("k", "n")} for row in expected["final"] if row["n"]]
         assert comparable(written(tmp_path, "passed_on")) == comparable(final)
         # A static input is the whole stream: every window closes at its end.

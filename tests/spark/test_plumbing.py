@@ -1,4 +1,4 @@
-"""What the Spark side rests on, each claim pinned by one test."""
+"""Claims about Spark that the runtime relies on, each pinned by one test."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TASKS = 2
 
 
 class Batches:
-    """A Parquet source that grows by one file at a time, and a sink that remembers rows batch by batch."""
+    """A Parquet source that grows by one file at a time, and a sink that keeps rows batch by batch."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark, self.path = spark, path
@@ -52,7 +52,7 @@ class Batches:
         return self.spark.readStream.schema("key string").options(**options).parquet(str(self.path / "in"))
 
     def drain(self, frame: DataFrame) -> None:
-        """Run what is there to its end, as after a restart."""
+        """Run the available data to its end, as after a restart."""
         query = (
             frame.writeStream.outputMode("update")
             .option("checkpointLocation", str(self.path / "checkpoint"))
@@ -144,7 +144,7 @@ def test_an_error_fails_the_batch_and_stores_nothing(batches: Batches) -> None:
 
 
 def test_pack_is_called_for_an_empty_partition(spark: SparkSession) -> None:
-    # Of rows that stand in the plan Spark knows beforehand that none is left, and makes no partition.
+    # Not of literal rows: Spark would see in the plan that none is left, and make no partition.
     frame = spark.range(0, 3, 1, 3).selectExpr("cast(id as string) key").where("key = 'nobody'")
     rows = echoed(frame, RawPack(TASKS)).collect()
     assert rows
@@ -162,7 +162,7 @@ def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("simplified", [False, True])
 def test_map_tasks_and_stateful_tasks_share_their_workers(batches: Batches, simplified: bool) -> None:
-    """Unless tracebacks are simplified: Spark then starts workers for each of the two kinds (decision 0046)."""
+    """They do not share them with simplified tracebacks: Spark then starts workers for each kind (decision 0046)."""
     spark = batches.spark
     before = spark.conf.get(config.SIMPLIFIED)
     assert before == "false"

@@ -1,4 +1,4 @@
-"""What Spark hands to a step, without Spark: `StageProcessor` between the frames it is called with and the kernel."""
+"""Input of a step without Spark: `StageProcessor` between the frames of its calls and the kernel."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BLOBS = 5
 
 
 class Blob:
-    """Stands for the bytes of a blob, and can be asked whether anybody still has them."""
+    """Stands for the bytes of a blob; a weak reference shows whether it is still alive."""
 
 
 class Watching:
-    """A step that is done with each blob before it takes the next."""
+    """A step that drops each blob before it takes the next."""
 
     output_schema = pa.schema([("n", pa.int64())])
     metrics = MappingProxyType({})
@@ -34,7 +34,7 @@ class Watching:
         for blob in blobs:
             came.append(weakref.ref(blob))
             del blob
-            # The frame that it came in may be there until the next one is.
+            # The frame of a blob may live until the next frame comes.
             self.held.append(sum(each() is not None for each in came))
         return SimpleNamespace(parts=iter(()), metrics={}, wake_at=None)
 

@@ -1,4 +1,4 @@
-"""Random streams on Spark and in the driver: the same rows of each micro-batch, for what the oracle does not know.
+"""Random streams on Spark and in the driver: the same rows of each micro-batch, for operators that the oracle lacks.
 
 Some in `make test`, all in `make test-spark`.
 """
@@ -136,7 +136,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "seed"), CASES)
 def test_spark_gives_what_the_driver_gives(name: str, seed: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Each batch read by two map tasks, a restart in the middle; the sizes of the kernel are small on Spark."""
+    """Each batch is read by two map tasks, with a restart in the middle; the sizes of the kernel are small on Spark."""
     batches = stream(seed)
     driver = TopologyTestDriver(TOPOLOGIES[name]("events"))
     wanted = []

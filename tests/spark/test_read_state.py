@@ -1,4 +1,4 @@
-"""The rows of a store in a checkpoint, through Spark's state reader: those that the test driver shows."""
+"""The rows of a store in a checkpoint, through Spark's state reader: the same rows as in the test driver."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def limited_sessions(source: Any) -> tg.KTable:
 
 
 def run(spark: SparkSession, path: Path, topology: Any) -> tuple[str, TopologyTestDriver]:
-    """A query over all batches, its checkpoint, and a driver that has seen the same."""
+    """Run all batches; returns the checkpoint of the query, and a driver that has seen the same."""
 
     def attached(events: DataFrame) -> DataFrame:
         frame: DataFrame = topology(events).to_df()
@@ -97,14 +97,14 @@ def test_sessions_by_their_end_and_what_a_buffer_holds(spark: SparkSession, tmp_
 
 
 def again(source: Any) -> tg.KTable:
-    """Final sums, counted in windows of their own, and held back: two operators with something to wait for."""
+    """Final sums, counted in windows and behind a time limit: two operators that hold back rows."""
     sums = final_sums(source).to_stream().group_by("k")
     counts = sums.windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("50 ms", "0 ms")).count()
     return counts.suppress(LIMIT)
 
 
 def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
-    """Window by window and key by key, over two tasks, as the driver says it."""
+    """Window by window and key by key, over two tasks, as in the driver."""
     checkpoint, driver = run(spark, tmp_path, again)
     query = SimpleNamespace(recentProgress=[])
     told, wanted = tg.explain_pending(query, checkpoint), tg.explain_pending(driver)

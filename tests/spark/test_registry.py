@@ -81,7 +81,7 @@ def clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
 
 
 def worked(source: Any) -> list[dict[str, Any]]:
-    """The rows that go into the map step, by the other way than `frame`."""
+    """The rows of the map step, made without `frame`."""
     wanted = arrow_schema(source.frame.schema)
     given, opener = source.node.raw.handed_over(wanted)
     records, counts = given.toArrow(), Counts()
@@ -92,7 +92,7 @@ def worked(source: Any) -> list[dict[str, Any]]:
 
 
 def both_ways(source: Any) -> list[dict[str, Any]]:
-    """The rows, which are the same whoever asks for them."""
+    """The rows, after a check that both ways give the same."""
     by_frame = source.frame.toArrow().sort_by("offset").to_pylist()
     assert worked(source) == by_frame
     return [{name: value for name, value in row.items() if name not in ("topic", "partition")} for row in by_frame]
@@ -178,7 +178,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter(spark: SparkSession, registry: 
 
 
 def test_keys_by_a_registry_and_as_text(spark: SparkSession, registry: Registry) -> None:
-    """A key that is one value has the column `key`; what is wrong with a key comes first."""
+    """A key that is a single value is the column `key`; of several faults the key's comes first."""
     one = registry.register("clicks-value", FIRST)
     text = registry.register("clicks-key", '"string"')
     both = registry.register("pair-key", {"type": "record", "name": "K", "fields": [{"name": "k", "type": "long"}]})
@@ -235,13 +235,13 @@ def test_json_by_a_registry(spark: SparkSession, registry: Registry) -> None:
 
 
 def test_random_json_by_a_registry_is_read_alike(spark: SparkSession, registry: Registry) -> None:
-    """Workers read what is plain behind the number of a schema, Spark the rest; nobody what has no number."""
+    """Workers read plain records behind a schema id, Spark the others; a record without an id is read by neither."""
     one, two = (registry.register(f"{name}-value", {"type": "object", "title": name}, "JSON") for name in ("a", "b"))
     avro_ = registry.register("c-value", FIRST)
     r = random.Random(24)
 
     def head(said: bytes | None) -> bytes | None:
-        """Mostly in front of the object; sometimes the number is unknown or of Avro, or there is none."""
+        """The schema id, mostly in front of the object; sometimes the id is unknown or of Avro, or missing."""
         if said is None or r.random() < 0.02:
             return said
         if r.random() < 0.02:
@@ -265,7 +265,7 @@ def test_random_json_by_a_registry_is_read_alike(spark: SparkSession, registry: 
 
 
 def test_what_spark_reads_of_json_by_a_registry(spark: SparkSession, registry: Registry) -> None:
-    """Arrays and objects, and keys by a registry, as without one."""
+    """Arrays and objects, and keys by a registry, as without a registry."""
     for schema, key in (("user string, tags array<string>", "user"), ("user string, day date", "user")):
         value = tg.kafka.schema_registry(registry.url, schema=schema, options=QUICK)
         source = decoded_stream(values(spark, b"{}"), key=key, value=value, timestamp=None, name="clicks")
@@ -344,7 +344,7 @@ def streamed(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """What the source of each batch counted."""
+    """Counts of the source in each batch."""
     query = (
         frame.writeStream.format("parquet")
         .outputMode("append")
@@ -361,7 +361,7 @@ def run(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_schema_that_comes_while_the_query_runs(spark: SparkSession, registry: Registry, tmp_path: Path) -> None:
-    """And what cannot be decoded is counted, and no part of a window."""
+    """Records that cannot be decoded are counted, and in no window."""
     one = registry.register("clicks-value", FIRST)
     registry.register("clicks-value", SECOND)
     folder = tmp_path / "in"
@@ -369,7 +369,7 @@ def test_a_schema_that_comes_while_the_query_runs(spark: SparkSession, registry:
     values(spark, *early).coalesce(1).write.parquet(str(folder))
     source = clicks(registry, streamed(spark, folder))
     later = {**SECOND, "fields": [*SECOND["fields"], {"name": "more", "type": "bytes", "default": ""}]}
-    two = registry.register("elsewhere", later)  # nobody asked for it so far
+    two = registry.register("elsewhere", later)  # not requested so far
     late = values(spark, framed(two, second("A", 40, None, 9) + avro(b"xx"))).withColumn(
         "offset", F.lit(5).cast("long")
     )
@@ -389,7 +389,7 @@ def test_one_worker_decodes_and_packs(spark: SparkSession, registry: Registry) -
 
 
 def json_clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
-    """Spark reads what is not plain of JSON, between two workers."""
+    """A stream of JSON: Spark reads the records that are not plain, between two workers."""
     value = tg.kafka.schema_registry(registry.url, schema="user string, price long, at timestamp", options=QUICK)
     return clicks(registry, frame, **{"key": "user", "value": value, **more})
 
@@ -398,7 +398,7 @@ def json_clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
 def test_a_query_that_reads_a_source_twice_counts_each_time(
     spark: SparkSession, registry: Registry, tmp_path: Path, read: str
 ) -> None:
-    """Spark takes the name of an observation once, and the two inputs have other columns."""
+    """Spark takes the name of an observation once, and the two inputs have different columns."""
     one, two = registry.register("clicks-value", FIRST), registry.register("json-value", {"type": "object"}, "JSON")
     make, said = {
         "in one worker": (clicks, [framed(one, first("A", price, price)) for price in (1, 2)]),
@@ -421,7 +421,7 @@ def test_a_query_that_reads_a_source_twice_counts_each_time(
 def test_restarts_and_small_batches_give_the_results_of_decoded_rows(
     spark: SparkSession, registry: Registry, tmp_path: Path
 ) -> None:
-    """Two partitions with some batches of Arrow each, malformed records among them and in one batch nothing else."""
+    """Two partitions with several Arrow batches each, with malformed records and a batch of nothing else."""
     one, two = registry.register("clicks-value", FIRST), registry.register("clicks-value", SECOND)
     r = random.Random(58)
 
@@ -479,7 +479,7 @@ def test_topics_and_headers_come_along(spark: SparkSession, registry: Registry) 
 
 
 def test_columns_within_columns(spark: SparkSession, registry: Registry) -> None:
-    """Also where some records have lists and maps without elements, and others nothing at all."""
+    """Also with empty lists and maps, and with records that decode to nothing."""
     fastavro = pytest.importorskip("fastavro")
     place = {"type": "record", "name": "Place", "fields": [{"name": "x", "type": ["null", "double"]}]}
     cents = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -515,11 +515,11 @@ def test_columns_within_columns(spark: SparkSession, registry: Registry) -> None
     rows = both_ways(source)
     assert 180 < len(rows) < 200
     numbers = [row["either"]["member0"] for row in rows if row["either"]]
-    assert 50 < len(set(numbers)) < len(numbers)  # the others are texts
+    assert 50 < len(set(numbers)) < len(numbers)  # the other records have texts
 
 
 def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Registry) -> None:
-    """A map task holds a million rows: with the bytes that they were made of they would take much more."""
+    """A map task holds a million rows; with the records' bytes they would take much more memory."""
     one = registry.register("clicks-value", FIRST)
     frame = raw(spark, *((b"k", framed(one, first("A", n, n))) for n in range(100)))
     source = clicks(registry, frame, key="k")
@@ -548,7 +548,7 @@ def test_a_registry_that_is_down_stops_the_query_and_nothing_is_lost(spark: Spar
             run(frame, tmp_path)
         assert f"does not say what schema {one} is: 503, not now" in str(caught.value)
         assert "it goes on from its checkpoint, and no record is lost" in str(caught.value)
-        # The client asks again by itself where the registry is away for a moment.
+        # The client asks again by itself if the registry is away for a moment.
         registry.failing = 2
         run(frame, tmp_path)
         rows = spark.read.parquet(str(tmp_path / "out")).collect()

@@ -1,4 +1,4 @@
-"""Sinks over foreachBatch: each row once, in Delta tables and a real PostgreSQL, whatever dies in between."""
+"""Sinks over foreachBatch: each row once, in Delta tables and a real PostgreSQL, for a crash at any point."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def server() -> Iterator[Server]:
 
 @dataclass
 class Case:
-    """A query over files in a folder, one a batch, and what its sinks hold."""
+    """A query over files in a folder, one per batch, and the rows of its sinks."""
 
     spark: SparkSession
     folder: Path
@@ -99,7 +99,7 @@ class Case:
         return sorted(rows, key=repr)
 
     def delta_files(self, name: str) -> list[Row]:
-        """The rows in the files of a table without partitions: by pyarrow 18 deltalake reads lists as null."""
+        """The rows in the files of an unpartitioned table: with pyarrow 18 deltalake reads lists as null."""
         files = deltalake.DeltaTable(self.folder / name).file_uris()
         return pa.concat_tables(map(pq.read_table, files)).to_pylist()
 
@@ -143,7 +143,7 @@ def batches() -> list[list[Row]]:
 
 
 def expected() -> dict[str, list[tuple[Any, ...]]]:
-    """What the sinks must hold: the newest update of each window, every final result, every late record."""
+    """Expected rows of the sinks: the newest update of each window, every final result, every late record."""
     driver = TopologyTestDriver(outputs("events"))
     offset = 0
     for batch in batches():
@@ -192,7 +192,7 @@ def test_each_output_is_in_its_sink_once_though_the_query_dies_between_two_and_b
 
         return around
 
-    # The last but one batch runs once more when every sink has it, and the last one goes on from its state.
+    # The last batch but one runs once more after every sink has it, and the last one goes on from its state.
     for number, where in ((1, "between"), (1, "behind"), (1, "behind")):
         with pytest.raises(StreamingQueryException, match="the power is gone"):
             case.run(table, sinks, around=dies_at(number, where))
@@ -229,7 +229,7 @@ def test_rows_that_tasks_put_aside_are_there_once(case: Case, server: Server, mo
     assert said(rows_in(server, "aside.counts")) == said(case.delta("raw")) == wanted["raw"]
     assert said(rows_in(server, "aside.final")) == said(case.delta("final")) == wanted["final"]
     assert said(rows_in(server, "aside.late"), "v") == said(case.delta("late"), "v") == wanted["late"]
-    # Nothing is left of what was put aside.
+    # No staged rows are left.
     assert list(case.folder.rglob("_tidegate/**/*.parquet")) == []
     with psycopg.connect(server.url) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'tidegate_stage%'").fetchall()
@@ -329,7 +329,7 @@ def test_values_of_every_type_arrive_as_they_were(case: Case, server: Server) ->
                 if isinstance(right, float) and math.isnan(right):
                     continue
                 assert value == right, (key, name)
-    # A batch without rows is no commit: one made the table, one has the rows.
+    # A batch without rows is no commit: one commit made the table, one has the rows.
     assert deltalake.DeltaTable(case.folder / "types").version() == 1
 
 
@@ -347,7 +347,7 @@ def test_a_query_that_starts_over_is_refused_where_its_rows_would_be_twice(case:
         case.run(final, sink(place, mode="append", name="beside"), f"third {number}")
         rows = case.delta("over") if number == 0 else rows_in(server, place)
         assert len(rows) == 2 * len(set(said(rows))) > 0
-    # A row replaces itself where rows have a key.
+    # With a key, a row replaces itself.
     for checkpoint in ("fourth", "fifth"):
         case.run(final, tg.sinks.Postgres(server.url, "over.upserted", mode="upsert"), checkpoint)
     assert said(rows_in(server, "over.upserted")) == sorted(set(said(rows)))
@@ -402,7 +402,7 @@ def test_a_drain_goes_into_the_sink_once(case: Case) -> None:
     with pytest.raises(StreamingQueryException, match="the power is gone"):
         drain(write)
     drain(function)
-    assert said(case.delta("final")) == expected()["raw"]  # what the windows came to in the end
+    assert said(case.delta("final")) == expected()["raw"]  # the final totals of the windows
 
 
 @long

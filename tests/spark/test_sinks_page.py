@@ -48,7 +48,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def finish(spark: SparkSession) -> None:
-    """Let every query take what there is, and end it."""
+    """Let every query take the available data, and stop it."""
     for query in spark.streams.active:
         query.processAllAvailable()
         query.stop()

@@ -1,4 +1,4 @@
-"""The store over Spark's map state: what goes in comes out, in the form that costs least on its way."""
+"""The store over Spark's map state: values come back unchanged, in the form that is cheapest to send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Entries = dict[tuple[int, int, int], tuple[int, bytes]]
 
 
 class Map:
-    """What Spark hands out for a map state, over a dict."""
+    """Spark's map state, over a dict."""
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries

@@ -122,7 +122,7 @@ def label(row: Row) -> Row:
 
 
 def test_steps_in_front_of_an_aggregation_run_in_the_map_step(spark: SparkSession, tmp_path: Path) -> None:
-    """As in the driver, which is given the same records; a filter leaves chunks of offsets as they are."""
+    """As in the driver for the same records; a filter leaves chunks of offsets unchanged."""
 
     def topology(source: Any) -> tg.KTable:
         return (
@@ -144,7 +144,7 @@ def test_steps_in_front_of_an_aggregation_run_in_the_map_step(spark: SparkSessio
 
 
 def test_merged_streams_and_steps_behind_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Both halves of the file's rows come from inputs of their own, each with a partition 0."""
+    """The odd and the even rows of the file are inputs of their own, each with a partition 0."""
 
     def topology(frame: Any) -> Any:
         ordered = {"key": "k", "timestamp": "ts", "partition": "partition", "offset": "offset"}
@@ -227,7 +227,7 @@ def spell_out(key: Any, row: Row, aggregate: str) -> str:
 
 @pytest.mark.parametrize("how", ["built in", "functions"])
 def test_counts_move_between_groups(how: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Two operators in a chain, two tasks each, a restart in between: batch by batch what the driver gives."""
+    """Two chained operators, two tasks each, a restart in between: batch by batch the rows of the driver."""
 
     def topology(source: Any) -> tg.KTable:
         grouped = grouped_moves(source)
@@ -254,7 +254,7 @@ def test_grouped_windows_of_a_static_frame(spark: SparkSession) -> None:
 
 
 def test_a_window_is_a_part_of_the_key(spark: SparkSession, tmp_path: Path) -> None:
-    """Counts per window, joined per key and window, summed per window: batch by batch what the driver gives."""
+    """Counts per window, joined per key and window, summed per window: batch by batch the rows of the driver."""
 
     def topology(source: Any) -> tg.KTable:
         order = {"partition": "partition", "offset": "offset"}

@@ -1,4 +1,4 @@
-"""What moves stream time, in real queries: each equals the test driver."""
+"""Settings that move stream time, in real queries: each equals the test driver."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_expected_keys_that_cannot_travel(spark: SparkSession) -> None:
 
 
 def test_a_clock_that_runs_ahead(spark: SparkSession, tmp_path: Path) -> None:
-    """A record of the year 2200 moves nothing; those of 2020 are compared with today."""
+    """A record of the year 2200 moves no time; those of 2020 are compared with today."""
     now, far = 1_600_000_000_000, 7_258_118_400_000
     replay = Replay(spark, tmp_path, SCHEMA, lambda frame: counts(frame, max_future_skew="5 minutes").to_df())
     replayed = replay.run([records(0, 0, A=now, B=far, C=now + 10)])
@@ -127,11 +127,11 @@ def test_a_silent_partition_is_left_out_by_the_wall_clock(spark: SparkSession, t
 
 
 def test_the_last_windows_come_out_while_no_record_comes(spark: SparkSession, tmp_path: Path) -> None:
-    """Both tasks' rows leave without input, once, and a later record is judged by the time that went on."""
+    """Both tasks emit their rows once, without input, and a later record is judged by the advanced stream time."""
     replay = Replay(spark, tmp_path, SCHEMA, lambda frame: counts(frame, idle_advance="1 second").to_df())
     users = [f"user-{i}" for i in range(8)]
     replay._write(records(0, 0, **dict.fromkeys(users, 5)))
-    # Told in the progress: the batch is committed, and is not run again.
+    # When the progress shows a batch it is committed, and does not run again.
     run = Run(replay, lambda run: run.told("emitted") >= len(users))
     assert short(run.rows) == [(user, 0, 1) for user in users]
     replay._write(records(0, len(users), **dict.fromkeys(users, 6)))

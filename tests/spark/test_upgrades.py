@@ -1,4 +1,4 @@
-"""Changed plans on a checkpoint of a real query: what a check says of them, and what they then do."""
+"""Changed plans on a checkpoint of a real query: the result of the check, and the behaviour of the new plan."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     source = query._source()
     with pytest.raises(StreamingQueryException, match="the sink is down"):
         tg.drain(final(source), checkpoint, write)
-    # It would run the empty batch that the drain planned, in which no task steps, and the manager of checkpoint files
-    # that tests use keeps the state that the failed attempt wrote.
+    # Without the refusal the query would run the drain's planned empty batch, in which no task steps, and the
+    # manager of checkpoint files that tests use keeps the state that the failed attempt wrote.
     with pytest.raises(StreamingQueryException, match="has begun"):
         query.run(BATCHES[2:])
     failing.append(False)

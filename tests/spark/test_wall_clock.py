@@ -36,7 +36,7 @@ def limited(limit: str) -> Callable[[DataFrame], DataFrame]:
 
 
 class Run:
-    """What the committed batches of a query let out, and their metrics.
+    """Rows of the committed batches of a query, and their metrics.
 
     The query never ends by itself: there is always one more empty batch. Stopped between a batch's rows and its commit
     it would run that batch again, so rows count when the progress of their batch is there.
@@ -90,13 +90,13 @@ def test_rows_leave_without_input_and_after_a_restart(spark: SparkSession, tmp_p
     )
     replay = Replay(spark, tmp_path, SCHEMA, limited("1 second"))
     replay._write(first)
-    # The batch that took them in lets nothing out: the rows leave in one that nothing came in.
+    # The batch of the records emits nothing: their rows leave in a batch without input.
     run = Run(replay, lambda run: len(run.rows) >= 2)
     assert sorted((row["key"], row["value"], row["timestamp"]) for row in run.rows) == [("A", 2, 5), ("B", 1, 9)]
     replay.topology = limited("1 hour")
     replay._write(second)
     assert Run(replay, lambda run: run.records > 0).rows == []
-    # What is due leaves although nothing has come since the restart.
+    # Due rows leave although no input has come since the restart.
     replay.topology = limited("1 ms")
     run = Run(replay, lambda run: len(run.rows) >= 1)
     assert [(row["key"], row["value"]) for row in run.rows] == [("C", 3)]

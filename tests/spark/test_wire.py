@@ -1,4 +1,4 @@
-"""How rows and numbers leave a task: `runtime/spark/worker/wire.py`."""
+"""Rows and numbers on their way out of a task: `runtime/spark/worker/wire.py`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lists(tables: list[pa.Table]) -> list[list[dict[str, object]]]:
 
 
 def test_every_row_is_in_one_list_and_in_order() -> None:
-    """Of several parts, chunked ones and an empty one; a part of more than a frame; no list of more than its bound."""
+    """For several parts, chunked ones and an empty one; a part larger than a frame; no list exceeds its bound."""
     long = SIZES.frame_rows + SIZES.list_rows + 1
     first = pa.table({"n": pa.chunked_array([[0, 1], [], [2]], pa.int64())})
     tables = sent(first, first.slice(0, 0), pa.table({"n": range(3, long)}))
@@ -54,14 +54,14 @@ def test_every_row_is_in_one_list_and_in_order() -> None:
 
 @pytest.mark.parametrize(("bytes_", "rows"), [(LIST_BYTES // 4, 3), (2 * LIST_BYTES, 1)])
 def test_lists_of_wide_rows_are_short(bytes_: int, rows: int) -> None:
-    """Spark holds a list whole."""
+    """Spark holds a whole list in memory."""
     found = lists(sent(pa.table({"wide": ["x" * bytes_] * 7})))
     assert {len(each) for each in found[:-1]} == {rows}
     assert sum(map(len, found)) == 7
 
 
 def test_numbers_leave_last_and_once_each_in_its_column() -> None:
-    """What a task does not tell is null there; a number that two metrics read is sent once."""
+    """A number that a task does not send is null there; a number of two metrics is sent once."""
     table = pa.table({"records": ["a column of the same name"]})
     *_, last = sent(table)
     assert last.to_pylist() == [{ROWS: None, "records": 5.0, "late_ms": 7.5, "slowest": None}]
@@ -69,7 +69,7 @@ def test_numbers_leave_last_and_once_each_in_its_column() -> None:
 
 
 def test_columns_of_a_frame_pass_by_the_conversion_of_nested_values() -> None:
-    """With it a NaN in a list would be a null, and an integer beside a null a float."""
+    """The conversion would make a NaN in a list a null, and an integer beside a null a float."""
     values = [[math.nan, None], None, []]
     frame = as_pandas(pa.table({"x": pa.array(values, pa.list_(pa.float64()))}))
     convert = _create_converter_from_pandas(ArrayType(DoubleType()))
@@ -84,7 +84,7 @@ def test_columns_of_a_frame_pass_by_the_conversion_of_nested_values() -> None:
 
 @pytest.mark.spark
 def test_metrics_are_evaluated_for_lists_and_not_for_rows(spark: SparkSession) -> None:
-    """It is what makes a row that leaves cheap: the lists are taken apart above `observe`, which is below."""
+    """This makes emitted rows cheap: the lists are unnested above `observe` in the plan."""
     schema = pa.schema([("n", pa.int64())])
     wire = spark.createDataFrame([], spark_schema(wire_schema(schema, METRICS)))
     plan = rows_of(observing(wire, METRICS, "numbers"), schema)._jdf.queryExecution().optimizedPlan().toString()

@@ -1,4 +1,4 @@
-"""The smallest pack and stages that show what the plumbing does."""
+"""The smallest pack and stages that show the behaviour of the plumbing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass
 class CountPack:
-    """Counts the first column's values per input partition; one blob for every task, also when there is nothing."""
+    """Counts the first column's values per input partition; one blob for every task, also without rows."""
 
     tasks: int
 
@@ -56,7 +56,7 @@ class CountPack:
 
 @dataclass
 class CountStage:
-    """Rows per key since the start, one row per key that came; fails when it meets the key `poison`."""
+    """Counts per key since the start; emits a row per key of the batch; fails at the key `poison`."""
 
     poison: str | None = None
     output_schema: pa.Schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
@@ -79,7 +79,7 @@ class CountStage:
 
 @dataclass
 class RawPack:
-    """Sends what it saw of its partition to every task: `repeat` blobs of `size` zeros, or the sizes of its batches."""
+    """Sends to every task: `repeat` blobs of `size` zeros, or the sizes of the batches of its partition."""
 
     tasks: int
     repeat: int = 1
@@ -134,7 +134,7 @@ class ProcessStage:
 
 @dataclass
 class FixedStage:
-    """Gives the table it was made with, in its first task's every step."""
+    """Returns its table in every step."""
 
     table: pa.Table
     metrics: dict[str, str] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class FixedStage:
 
 @dataclass
 class StoreStage:
-    """Drives a store through `script`, one line a batch, and tells the lengths of what it reads."""
+    """Drives a store through `script`, one line per batch, and emits the lengths of the values it reads."""
 
     script: list[list[tuple[Any, ...]]]
     output_schema: pa.Schema = pa.schema([("told", pa.string())])
@@ -163,7 +163,7 @@ class StoreStage:
 
     def _do(self, store: Any, verb: str, window: int, segment: int, size: int = 0) -> str | None:
         if verb == "write":
-            # Not the same bytes over and over, so that parts in the wrong order would show.
+            # Varied bytes, so that parts in the wrong order would show.
             store.write(window, segment, bytes(i % 251 for i in range(1000)) * (size // 1000))
         elif verb == "remove":
             store.remove(window, segment)
