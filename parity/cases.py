@@ -18,7 +18,7 @@ class Case:
     """A topology and its records: key, value, ts, batch.
 
     topology: kind, windows, aggregation, deletes, emit, suppress, store; before, steps: stateless steps of the stream
-    and of the table; regroup: how groups of the table's rows are aggregated.
+    and of the table; regroup: aggregation of the groups of the table's rows.
     """
 
     seed: int
@@ -29,7 +29,7 @@ class Case:
         return replace(self, records=records)
 
     def shown(self) -> str:
-        """The case as lines that can be read and fed back."""
+        """The case as lines that can be read and parsed."""
         lines = [f"seed {self.seed}", json.dumps(self.topology, ensure_ascii=False)]
         return "\n  ".join(lines + [json.dumps(record, ensure_ascii=False) for record in self.records])
 
@@ -37,21 +37,21 @@ class Case:
 def generate(seed: int) -> Case:
     """The case of a seed."""
     rng = random.Random(seed)
-    # Kafka's stores cut time into segments of a minute and more: some cases must be long enough to meet several.
+    # Kafka's stores cut time into segments of a minute and more: some cases must be long enough to span several.
     scale = rng.choice((1, 1, 1, 1, 1000, 30_000))
     windows = _windows(rng, scale) if rng.random() < 0.8 else None
     if windows:
         topology = _over_windows(rng, windows, scale)
     else:
         topology = _plain(rng, scale) if rng.random() < 0.4 else _table(rng, scale)
-    # Drawn by another one: the seeds mean what they meant before there were steps.
+    # Drawn by generators of their own: the seeds keep the meaning they had before there were steps.
     topology = _in_a_row(random.Random(f"in a row {seed}"), topology, scale)
     topology = _stepped(random.Random(f"steps {seed}"), topology)
     return Case(seed, topology, _records(rng, topology, length(windows, scale)))
 
 
 def length(windows: Json | None, scale: int) -> int:
-    """What the steps of time are measured against."""
+    """Unit of the steps of time (ms)."""
     if windows is None or windows["type"] == "unlimited":
         return 10 * scale
     return int(windows.get("size_ms") or windows.get("time_difference_ms") or windows["gap_ms"])
@@ -75,13 +75,13 @@ def _windows(rng: random.Random, scale: int) -> Json:
 def _over_windows(rng: random.Random, windows: Json, scale: int) -> Json:
     emit, held, aggregation = "update", None, _aggregation(rng)
     outputs = ["update", "update", "limit", "limit"]
-    if windows["type"] != "unlimited":  # which never close
+    if windows["type"] != "unlimited":  # an unlimited window never closes
         outputs += ["close", "close", "final", "final", "limit of final"]
     match rng.choice(outputs):
         case "close":
             emit = "close"
         case "final":
-            # Elsewhere a bound is not there yet (docs/notyet.md).
+            # Other windows cannot have a bound yet (docs/notyet.md).
             bounded = windows["type"] == "time" and rng.random() < 0.3
             most = rng.randint(1, 12) if bounded else None
             held = {"kind": "until_window_closes", "max_records": most, "strict": True}
@@ -105,7 +105,7 @@ def _aggregation(rng: random.Random) -> Json:
 
 
 def _in_a_row(rng: random.Random, topology: Json, scale: int) -> Json:
-    """With time limits behind the suppression, where Kafka's own is the measure of its rows (rules.py, 14.1)."""
+    """Sometimes adds time limits behind the suppression, if Kafka's own suppress defines its rows (rules.py, 14.1)."""
     held = topology["suppress"]
     measured = topology.get("windows", {}).get("type", "time") == "time" or (
         held is not None and held["kind"] == "until_time_limit"
@@ -117,11 +117,11 @@ def _in_a_row(rng: random.Random, topology: Json, scale: int) -> Json:
 
 
 def _stepped(rng: random.Random, topology: Json) -> Json:
-    """With steps and groups, where they are drawn."""
+    """Sometimes adds steps and groups."""
     if topology["kind"] != "table" and rng.random() < 0.1:
         topology = topology | {"before": rng.choices(("filter", "map"), k=rng.randint(1, 2))}
     if topology.get("aggregation") == "collect":
-        return topology  # whose values are lists
+        return topology  # its values are lists
     session = topology["kind"] == "windowed" and topology["windows"]["type"] == "session"
     held = topology["suppress"]
     closes = topology.get("emit") == "close" or (held is not None and held["kind"] == "until_window_closes")
@@ -139,7 +139,7 @@ def _stepped(rng: random.Random, topology: Json) -> Json:
 
 
 def _counted(topology: Json) -> bool:
-    """Whether a bound in bytes is there and Kafka's filters are its own, which count old values (rules.py, 15)."""
+    """Whether the case can have a bound in bytes and has Kafka's own filters, which count old values (rules.py, 15)."""
     time = topology["kind"] == "windowed" and topology["windows"]["type"] == "time"
     return "steps" not in topology and (time or topology["suppress"]["kind"] == "until_time_limit")
 
@@ -177,7 +177,7 @@ def _records(rng: random.Random, topology: Json, step: int) -> tuple[Json, ...]:
 
 
 def _disorder(rng: random.Random, step: int) -> int:
-    """How far a record is from the newest one: a tie, a step, a jump, or late by a little, an edge or a lot."""
+    """Distance of a record from the newest one (ms): a tie, a step, a jump, or late by a little, an edge or a lot."""
     match rng.choice(("tie", "step", "step", "step", "edge", "edge", "jump", "late", "late", "very late")):
         case "tie":
             return 0

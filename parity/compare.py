@@ -1,7 +1,7 @@
 """Random cases through Kafka Streams and through tidegate: `make kafka-parity CASES=500`.
 
-Exits with 0 if they agree but for the rules of rules.py and the deviations of deviations.py, 1 if not, 77 if Kafka
-Streams cannot be run here. Joins are compared by joins.py and table_joins.py, everything else here.
+Exits with 0 if they agree except for the rules of rules.py and the deviations of deviations.py, 1 if not, 77 if
+Kafka Streams cannot run here. joins.py and table_joins.py compare joins, this file compares all other cases.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ NOT_RUN = 77
 
 
 ONLY = ("joins", "table-joins", "aggregations")
-"""What may be drawn alone. joins: of two streams; table-joins: a table is in them; aggregations: and tables."""
+"""Kinds of cases that may be drawn alone. joins: of two streams; table-joins: with a table; aggregations: the rest."""
 
 
 def draw(seed: int, only: str | None) -> Case:
-    """The case of a seed; that of a join is the same where joins are drawn alone."""
+    """The case of a seed; a join is the same case if joins are drawn alone."""
     if only is None:
         only = "joins" if joins.is_drawn(seed) else "table-joins" if table_joins.is_drawn(seed) else "aggregations"
     return {"joins": joins.generate, "table-joins": table_joins.generate, "aggregations": generate}[only](seed)
@@ -44,7 +44,7 @@ def is_join(case: Case) -> bool:
 
 
 def differences(case: Case, ask: Ask) -> list[str]:
-    """What tidegate gives otherwise than Kafka, one line each; empty if they agree."""
+    """Differences between tidegate and Kafka, one line each; empty if they agree."""
     if is_join(case):
         return joins.compared(case, ask).found
     if case.topology["kind"] in table_joins.KINDS:
@@ -74,7 +74,7 @@ def _suppressed(case: Case, wanted: list[list[Json]], dropped: int, failed_at: i
     mine = ours.by_record(case, suppressed=True)
     if mine.failed_at != failed_at:
         return [f"suppressed: Kafka's buffer is full at record {failed_at}, tidegate's at {mine.failed_at}"]
-    # What Kafka forwards at the record that fails is part of a failed micro-batch here, which leaves nothing.
+    # Kafka forwards rows of the failing record too; here they belong to a failed micro-batch, which emits nothing.
     found = _by_record("suppressed", wanted[: len(mine.rows)], mine.rows)
     if failed_at is None and mine.dropped != dropped:
         found.append(f"suppressed: Kafka dropped {dropped}, tidegate {mine.dropped}")
@@ -82,7 +82,7 @@ def _suppressed(case: Case, wanted: list[list[Json]], dropped: int, failed_at: i
 
 
 def _side_by_side(case: Case, wanted: Expected) -> list[str]:
-    """Updates and what suppress lets out, together."""
+    """Differences of updates and suppressed rows, as two outputs of one operator."""
     raw, held = ours.side_by_side(case)
     if held.failed_at != wanted.failed_at:
         return [f"side by side: Kafka's buffer is full at record {wanted.failed_at}, tidegate's at {held.failed_at}"]
@@ -92,12 +92,12 @@ def _side_by_side(case: Case, wanted: Expected) -> list[str]:
 
 
 def _batches(case: Case, wanted: list[list[Json]], dropped: int) -> list[str]:
-    """What does not depend on how the stream is cut: final results, tables, and updates key by key (caching off)."""
+    """Differences in rows that no cutting changes: final results, tables, and updates key by key (caching off)."""
     held = case.topology["suppress"]
     changes = case.topology["kind"] == "table" and "regroup" not in case.topology
     if is_final(case.topology) or case.topology.get("emit") == "close" or changes:
         if is_final(case.topology) and held and bounded(held):
-            return []  # a bound counts what waits at once, and a batch lets windows out when it ends
+            return []  # a bound counts all waiting entries, and a batch emits closed windows when it ends
         mine = ours.by_batch(case, caching=True)
         found = _same("batches", sum(wanted, []), sum(mine.rows, []))
     elif held is None:
@@ -133,7 +133,7 @@ def _text(rows: object) -> str:
 
 
 def minimal(case: Case, ask: Ask, seconds: float = 20) -> Case:
-    """The case with as few records as still differ, or as few as were reached in `seconds`."""
+    """The case with the fewest records that still differ, or with as few as were reached in `seconds`."""
     until = time.monotonic() + seconds
     size = len(case.records) // 2
     while size and time.monotonic() < until:
@@ -152,7 +152,7 @@ def _without(case: Case, size: int) -> Iterator[Case]:
 
 
 def family(case: Case) -> str:
-    """What kind of case it is, for the table at the end."""
+    """Kind of the case, for the table at the end."""
     if is_join(case):
         return joins.family(case)
     if case.topology["kind"] in table_joins.KINDS:
@@ -167,7 +167,7 @@ def family(case: Case) -> str:
 
 
 def run(cases: int, seed: int, seconds: float, show: int, only: str | None = None) -> int:
-    """Compare `cases` cases from `seed` on; gives the exit code. `seconds`: stop then, and say so."""
+    """Compare `cases` cases from `seed` on; returns the exit code. `seconds`: then stop, and print the state so far."""
     started = time.monotonic()
     families: Counter[str] = Counter()
     tally = joins.Tally()
@@ -210,8 +210,8 @@ def main() -> int:
     parser.add_argument("--only", choices=ONLY, default=None, help="draw nothing else (default: all kinds)")
     given = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what was found is shown even if the run is stopped
-    # Random definitions are as odd as they come.
+        sys.stdout.reconfigure(line_buffering=True)  # print the findings even if the run is stopped
+    # Random definitions are odd by intention.
     warnings.simplefilter("ignore", tg.TidegateWarning)
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**9)
     print(f"from seed {seed} on")

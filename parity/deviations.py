@@ -24,7 +24,7 @@ DEVIATIONS = {
     "D8": "bounds of windows are clamped at 0",
     "legacy": "`JoinWindows.of`: a null-joined row leaves at once, whatever comes later",
 }
-"""What Kafka does otherwise, by its name."""
+"""Deviations of Kafka by name."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Between(KafkaStreamJoin):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Rows after each record, and how many records were dropped."""
+    """Rows after each record, and the number of dropped records."""
 
     rows: list[list[JoinedRow]]
     dropped: int
@@ -92,8 +92,8 @@ class Outcome:
 def explanation(topology: Json, records: Iterable[Json]) -> tuple[str, ...] | None:
     """The deviations that make Kafka's rows and drops differ from ours: () if they agree, None if others are needed.
 
-    Each of them is needed: with any one of them switched back to Kafka's rule, the difference is there again. A self
-    join counts its drops twice in Kafka, which is no deviation: there the rows alone are compared.
+    Each of them is needed: with any one of them switched back to Kafka's rule, the difference is there again. Kafka
+    counts the drops of a self join twice, which is no deviation: for a self join only the rows are compared.
     """
     records = tuple(records)
     wanted = ours(topology, records)
@@ -109,19 +109,19 @@ def explanation(topology: Json, records: Iterable[Json]) -> tuple[str, ...] | No
 
 
 def ours(topology: Json, records: Iterable[Json]) -> Outcome:
-    """What 7b gives."""
+    """Outcome of our rules, 7b."""
     join = StreamJoin(*_windows(topology), topology["how"], topology["self"])
     rows = _rows(join, records)
     return Outcome(rows, join.drops.total())
 
 
 def kafkas(topology: Json, records: Iterable[Json]) -> Outcome:
-    """What 7a gives."""
+    """Outcome of Kafka's rules, 7a."""
     return _kafka(KafkaStreamJoin(**_arguments(topology)), records)
 
 
 def between(topology: Json, records: Iterable[Json], switched: frozenset[str] = frozenset()) -> Outcome:
-    """What 7a gives where `switched` follow 7b."""
+    """Outcome of Kafka's rules, 7a, except that `switched` follow 7b."""
     return _kafka(Between(**_arguments(topology), ours=switched), records)
 
 

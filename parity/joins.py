@@ -3,7 +3,7 @@
 Three comparisons of each case, row by row with order and timestamps:
 1. the jar with `KafkaStreamJoin`, the oracle of Kafka's rules;
 2. tidegate's driver with `StreamJoin`, the oracle of ours;
-3. the two oracles with each other: where they differ, deviations of 7c must explain it (deviations.py).
+3. the two oracles with each other: deviations of 7c must explain each difference (deviations.py).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SCHEMA = pa.schema({"key": pa.string(), "value": pa.string(), "ts": pa.int64()})
 
 
 def is_drawn(seed: int) -> bool:
-    """Whether a seed means a join, where joins are drawn among other cases: a fifth of them."""
+    """Whether a seed gives a join, if joins are drawn among other cases: a fifth of the seeds does."""
     return random.Random(f"is a join {seed}").random() < 0.2
 
 
 def generate(seed: int) -> Case:
     """The join of a seed."""
     rng = random.Random(f"join {seed}")
-    # A few must be long enough to meet the segments of stores on disk, of a minute and more.
+    # A few must be long enough to span several segments of stores on disk, of a minute and more.
     scale = rng.choice((1,) * 9 + (20_000,))
     before = rng.randint(-4, 8)
     after = rng.randint(max(-4, -before), 8)
@@ -75,7 +75,7 @@ def _records(rng: random.Random, self_join: bool, scale: int) -> tuple[Json, ...
 
 @dataclass(frozen=True)
 class Compared:
-    """What must not differ and does, one line each, and the deviations that make Kafka's rows differ from ours."""
+    """Unexpected differences, one line each, and the deviations that make Kafka's rows differ from ours."""
 
     found: list[str]
     deviations: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ def _text(left: str | None, right: str | None) -> str:
 
 
 def _first(name: str, one: str, wanted: list[list[Json]], other: str, rows: list[list[Json]]) -> list[str]:
-    """The first record after which rows differ."""
+    """Text of the first record after which rows differ, as a list; empty if none."""
     width = max(len(one), len(other))
     for at, (these, those) in enumerate(zip(wanted, rows, strict=True)):
         if these != those:
@@ -162,14 +162,14 @@ def _first(name: str, one: str, wanted: list[list[Json]], other: str, rows: list
 
 
 def family(case: Case) -> str:
-    """What kind of join it is."""
+    """Kind of the join."""
     more = "".join(f", {name}" for name in ("self", "legacy") if case.topology[name])
     return f"stream join, {case.topology['how']}{more}"
 
 
 @dataclass
 class Tally:
-    """How many joins were compared, and how many have each deviation; `alone`: have no other."""
+    """Number of compared joins, and of joins with each deviation; `alone`: with no other."""
 
     cases: int = 0
     equal: int = 0
@@ -178,7 +178,7 @@ class Tally:
     alone: Counter[str] = field(default_factory=Counter)
 
     def take(self, result: Compared) -> list[str]:
-        """Count a case, unless something differs that must not; gives what does."""
+        """Count a case without unexpected differences; returns these differences."""
         if result.found:
             return result.found
         self.cases += 1

@@ -19,7 +19,7 @@ class Kafka(Jvm):
         super().__init__(Path(__file__).parent, "tidegate.parity.Main", JVM)
 
     def case(self, topology: Json, records: tuple[Json, ...]) -> Json:
-        """Its answer: `raw` and `suppressed` rows by record, `dropped`, `failed_at` (a record, or None)."""
+        """The JVM's answer: `raw` and `suppressed` rows by record, `dropped`, `failed_at` (a record, or None)."""
         answer = self.ask({"topology": topology, "records": records}, ANSWER_SECONDS)
         if answer["failed_at"] is not None and "buffer exceeded its max capacity" not in answer["error"]:
             raise RuntimeError(f"Kafka failed at record {answer['failed_at']}: {answer['error']}")

@@ -14,12 +14,12 @@ from tidegate.kernel.suppress import strict_bound
 from tidegate.testing import TopologyTestDriver
 
 TOPIC_AND_OFFSET = len("events") + 8 + 4
-"""What an entry of Kafka's buffer counts besides: topic, offset, partition (SEMANTICS 6.4)."""
+"""Bytes that an entry of Kafka's buffer counts besides: topic, offset, partition (SEMANTICS 6.4)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """rows: what came out after each record (or batch); failed_at: the one at which a buffer was full, or None."""
+    """rows: rows after each record (or batch); failed_at: number of the one at which a buffer was full, or None."""
 
     rows: list[list[Json]]
     dropped: int
@@ -32,7 +32,7 @@ def by_record(case: Case, *, suppressed: bool) -> Outcome:
 
 
 def side_by_side(case: Case) -> tuple[Outcome, Outcome]:
-    """The case record by record, with updates and what suppress lets out as two outputs of one operator."""
+    """The case record by record, with updates and suppressed rows as two outputs of one operator."""
     table = _table(case.topology, caching=False)
     tables = {"raw": table, "held": _held_back(table, case.topology["suppress"])}
     both = _piped(case, [[record] for record in case.records], TopologyTestDriver(tables))
@@ -152,12 +152,12 @@ def taken(topology: Json, record: Json) -> bool:
 
 
 def mapped(value: Any) -> str:
-    """What the steps that map make of a value."""
+    """Result of the mapping steps for a value."""
     return f"{_shown(value)}'"
 
 
 def passes(value: Any) -> bool:
-    """What the filters let through."""
+    """Whether the filtering steps keep a value."""
     return ord(str(_shown(value))[-1]) % 3 != 0
 
 

@@ -1,24 +1,23 @@
-"""What Kafka is asked, and what tidegate must give for it: the differences of SEMANTICS section 14 as rules.
+"""Questions to Kafka, and tidegate's expected answers: the differences of SEMANTICS section 14 as rules.
 
-Stores keep what they hold long enough that section 9 plays no part, and there is no throttle (14.2, 14.4). What is
-left is
+Stores keep their data so long that section 9 plays no part, and there is no throttle (14.2, 14.4). The rest is
 
-14.1  Kafka's suppress is a millisecond early for sliding windows and sessions: there its emit-on-close is the measure.
+14.1  Kafka's suppress is a millisecond early for sliding windows and sessions: its emit-on-close is the measure.
 14.3  A session is forgotten when it closes. Kafka does the same with a retention of gap + grace + 1 ms, but then hides
       closed sessions from its own emit-on-close too. So final sessions are read off Kafka's updates with that
-      retention; and where a longer retention changes no update, so that no closed session was ever found again, its
-      emit-on-close must say the same. Otherwise a time limit behind it has nothing to be measured against.
+      retention. If a longer retention changes no update, no closed session was ever found again, and Kafka's
+      emit-on-close must give the same. Otherwise there is no measure for a time limit behind the sessions.
 14.9  An entry of a buffer counts no topic and offset; parity.ours counts them for the comparison.
 
-and where sections 2.2 and 15 say what a table forwards:
+and the rules of sections 2.2 and 15 about rows that a table forwards:
 
 15    Every change is forwarded. A filter of updates forwards a tombstone for each row that it takes out; Kafka's asks
-      for old values where there are some and then forwards none for a key that had nothing before. So Kafka is asked
+      for old values if there are some, and then forwards none for a key that had nothing before. So Kafka is asked
       with the filter as a value that stands for "taken out", which is then read as a tombstone. Final results have no
       tombstones (6.1), so such a value is taken out before it can move the stream time of a limit behind them.
-2.2   Kafka's aggregations say that what was before a key's first record is initializer(), and a group that this value
-      falls into loses it without ever having had it. Here a group loses the rows that it was given: Kafka's groups do
-      not take the initial value.
+2.2   In Kafka's aggregations the value before a key's first record is initializer(), and a group that this value
+      falls into loses it without ever having had it. Here a group only loses rows that it was given: Kafka's groups
+      do not take the initial value.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class RuleError(AssertionError):
 
 
 def is_final(topology: Json) -> bool:
-    """Whether rows leave when their window closes and never else."""
+    """Whether rows leave when their window closes and only then."""
     held = topology["suppress"]
     return (topology.get("emit") == "close" and not held) or bool(held and held["kind"] == "until_window_closes")
 
@@ -58,7 +57,7 @@ def bounded(held: Json) -> bool:
 
 
 def expected(case: Case, ask: Ask) -> Expected:
-    """What tidegate must give, from what Kafka does."""
+    """Rows that tidegate must emit, derived from Kafka's answers."""
     topology, records = case.topology, case.records
     kind = topology["windows"]["type"] if topology["kind"] == "windowed" else None
     if kind == "session" and (is_final(topology) or topology["emit"] == "close"):
@@ -66,7 +65,7 @@ def expected(case: Case, ask: Ask) -> Expected:
     answer = ask(_asked(case), records)
     raw, suppressed = answer["raw"], answer["suppressed"] if topology["suppress"] else None
     if topology["suppress"] and is_final(topology):
-        # 6.1: tombstones are dropped, and what a filter took out is one.
+        # 6.1: tombstones are dropped, and a filtered row is one.
         suppressed = [[row for row in rows if row["value"] is not None] for rows in answer["suppressed"]]
     if kind == "sliding" and is_final(topology) and topology["suppress"]:
         suppressed = ask(_asked(case, emit="close", suppress=None), records)["raw"]

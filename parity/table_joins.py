@@ -1,10 +1,10 @@
-"""Random joins with tables: Kafka's against the oracles of SEMANTICS 16 and 17. tidegate's are not compared yet.
+"""Random joins with tables: Kafka's against the oracles of SEMANTICS 16 and 17. They do not run tidegate yet.
 
-Of a stream with a table the stream is left, the table right. Null values of tables are tombstones.
+In a join of a stream with a table the stream is left, the table right. Null values of tables are tombstones.
 
-Kafka differs from 16.2 in one thing. A tombstone at the timestamp of its key's newest version replaces that version. If
-no earlier version ends there, Kafka's store then forgets the tombstone too: an older version that comes later becomes
-the newest. `ForgetfulHistory` does the same.
+Kafka differs from 16.2 in one point. A tombstone at the timestamp of its key's newest version replaces that version.
+If no earlier version ends there, Kafka's store then forgets the tombstone too: an older version that comes later
+becomes the newest. `ForgetfulHistory` does the same.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KINDS = ("stream_table_join", "table_table_join")
 
 
 def is_drawn(seed: int) -> bool:
-    """Whether a seed means a join with a table, where they are drawn among other cases: a twentieth of them."""
+    """Whether a seed gives a join with a table, if they are drawn among other cases: a twentieth of the seeds does."""
     return random.Random(f"is a table join {seed}").random() < 0.05
 
 
 def generate(seed: int) -> Case:
     """The join of a seed."""
     rng = random.Random(f"table join {seed}")
-    # A few must be long enough to meet the segments of versions.
+    # A few must be long enough to span several segments of versions.
     scale = rng.choice((1,) * 9 + (20_000,))
     topology = _stream_table(rng, scale) if rng.random() < 0.6 else _table_table(rng, scale)
     return Case(seed, topology, _records(rng, topology, scale))
@@ -77,12 +77,12 @@ def _records(rng: random.Random, topology: Json, scale: int) -> tuple[Json, ...]
 
 
 def _may_be_null(topology: Json, side: str) -> bool:
-    """Not the key of a stream's record that waits: Kafka's left join then throws a NullPointerException (16.5)."""
+    """Whether a key may be null; not of a stream's record that waits: Kafka's left join then throws (16.5)."""
     return side == "right" or topology.get("grace_ms") is None
 
 
 def differences(case: Case, ask: Ask) -> list[str]:
-    """What Kafka gives otherwise than the oracle, one line each; empty if they agree."""
+    """Differences between Kafka and the oracle, one line each; empty if they agree."""
     join = kafkas(case.topology)
     rows = [shown(join.take(record["side"], record["key"], record["value"], record["ts"])) for record in case.records]
     answer = ask(case.topology, case.records)
@@ -108,16 +108,16 @@ class ForgetfulHistory(History):
 
 @dataclass
 class Intervals:
-    """What Kafka's versioned store knows of a key: the newest value, and the intervals of what was before it.
+    """A key in Kafka's versioned store: start of the newest value, and intervals of the values before it (ms).
 
-    A tombstone that is the newest version is no entry of its own: it is where the interval before it ends.
+    A tombstone that is the newest version has no entry of its own: the interval before it ends there.
     """
 
     newest: int | None = None
     ends: dict[int, int] = field(default_factory=dict)  # by the start of an interval
 
     def put(self, value: Any, timestamp: int) -> bool:
-        """Take a version; whether it is a tombstone that is forgotten at once."""
+        """Put a version; returns whether it is a tombstone that is forgotten at once."""
         if self.newest is not None and timestamp >= self.newest:
             if timestamp > self.newest:
                 self.ends[self.newest] = timestamp
@@ -168,7 +168,7 @@ def _text(row: JoinedRow) -> str | None:
 
 
 def family(case: Case) -> str:
-    """What kind of join it is."""
+    """Kind of the join."""
     topology = case.topology
     history = any(kept is not None for kept in topology["history_ms"].values())
     grace = topology.get("grace_ms") is not None

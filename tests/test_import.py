@@ -1,4 +1,4 @@
-"""Imports are cheap: a command line, a test or a notebook that defines plans waits for nothing, nor does a start."""
+"""Imports are cheap: a command line, a test, a notebook or the start of a query does not wait for them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 MOST_MS = 150
 MOST_CLASSES = 200
-"""The same for a machine that is slow, or shared with others: as many dataclasses are made in these 150 ms on one that
-is not. Most of the import is making dataclasses."""
+"""The limit for a machine that is slow or shared: another machine makes as many dataclasses in these 150 ms.
+Most of the import is making dataclasses.
+"""
 ATTEMPTS = 7
 
 PROGRAM = """
@@ -51,7 +52,7 @@ def test_import_is_fast_and_brings_nothing_large() -> None:
 
 
 def test_the_process_that_starts_a_stateful_operator_brings_nothing_large() -> None:
-    """Spark unpickles the processor there and calls `init` alone, at each start of a query and for each operator."""
+    """Spark unpickles the processor there and only calls `init`, at each start of a query and for each operator."""
     pytest.importorskip("pyspark")
     from benchmarks import starting
 

@@ -1,4 +1,4 @@
-"""What pyproject.toml promises and other files repeat."""
+"""Promises of pyproject.toml that other files repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package that a release uploads: its files, its metadata, its news, and that it runs where nothing else is."""
+"""The package of a release: its files, its metadata, its news, and that it runs in an empty environment."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_workflows_and_forms_are_what_they_say() -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    # From the source archive, as pip builds where there is no wheel: what the archive lacks is found out.
+    # Build the wheel from the source archive, as pip does without a wheel: this finds files that the archive lacks.
     _run([sys.executable, "-m", "build", "--outdir", folder, ROOT])
     return folder
 

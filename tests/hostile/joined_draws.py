@@ -65,7 +65,7 @@ class JoinDraw(Draw):
         return self.in_step(made) if self.spark and made.clocked else made
 
     def reach(self) -> tuple[int, int, int]:
-        """How far before and after a record its partners may be, and the grace (ms)."""
+        """Reach before and after a record, within which it finds partners, and the grace (ms)."""
         random = self.random
         before = random.choice([0, random.randint(-4, 8), random.randint(-4, 40)])
         after = random.randint(max(-4, -before), random.choice([8, 40]))

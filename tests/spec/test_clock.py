@@ -1,4 +1,4 @@
-"""What moves stream time, as it is written."""
+"""Settings of stream time, as specifications."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_idle_after_belongs_to_the_slowest_partition() -> None:
         "Leave it out, or use stream_time='min_partition'."
     )
     assert refused(stream_time="max", idle_after="5 minutes", **ORDER) == refusal
-    # A join of streams that say no rule goes by the slower side, so only an aggregation must refuse it.
+    # A join of streams without a rule goes by the slower side, so only an aggregation must refuse it.
     stream = tg.stream("events", key="user", timestamp="ts", idle_after="5 minutes", **ORDER)
     with pytest.raises(tg.DefinitionError) as raised:
         stream.group_by_key().count()

@@ -1,4 +1,4 @@
-"""Errors: each is a TidegateError, and what was wrong with a definition is a ValueError or a TypeError too."""
+"""Errors: each is a TidegateError, and a wrong definition also raises a ValueError or a TypeError."""
 
 from __future__ import annotations
 

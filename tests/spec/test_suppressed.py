@@ -1,4 +1,4 @@
-"""Suppressions and their buffers: strict and eager, and what only a strict one may do."""
+"""Suppressions and their buffers: strict and eager, and methods that only a strict one may have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ B = tg.BufferConfig
             (None, 9, "spill_to_disk"),
             "at most 9 bytes, then spill_to_disk",
         ),
-        # What was strict stays strict when a bound is added, and the other way round.
+        # A strict buffer stays strict when a bound is added, and an eager one stays eager.
         (
             B.max_records(3).shut_down_when_full().with_max_bytes(9).with_max_records(4),
             tg.StrictBuffer,

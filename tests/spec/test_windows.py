@@ -1,4 +1,4 @@
-"""Windows: their shape, their close rule, and what cannot be one."""
+"""Windows: their shape, their close rule, and invalid windows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_closed_when_stream_time_reaches_end_and_grace() -> None:
             '`size` is -2 minutes: a window\'s size must be larger than zero. Use for example "2 minutes".',
         ),
         (
-            # Less than a millisecond is none.
+            # A size of less than a millisecond counts as zero.
             lambda: tg.TimeWindows.of_size_and_grace(timedelta(microseconds=900), "1 ms"),
             '`size` is 0 milliseconds: a window\'s size must be larger than zero. Use for example "2 minutes".',
         ),

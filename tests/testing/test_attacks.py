@@ -1,4 +1,4 @@
-"""What an attack found, each fault in the shape in which it was found."""
+"""Faults that an attack found, each in the shape in which it was found."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_expected_keys_before_the_first_key_has_a_type() -> None:
     assert [(row["k"], row["count"]) for row in driver.read_output()] == [("A", 0), ("B", 1)]
 
 
-# A duration, and the last instants that lie within it.
+# A duration, and the last instants within it.
 FOREVER = [(timedelta.max, 8 * 10**16), (f"{2**63 - 1} ms", 2**63 - 2)]
 
 

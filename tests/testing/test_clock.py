@@ -1,4 +1,4 @@
-"""What moves stream time by the wall clock: idle partitions, idle input, and clocks that run ahead."""
+"""Stream time by the wall clock: idle partitions, idle input, and clocks that run ahead."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_stream_time_goes_on_from_where_it_stood() -> None:
     assert (out(driver), driver.metrics()["stream_time"]) == ([], 9_999)
     driver.advance_wall_clock("1 millisecond")
     assert (out(driver), driver.metrics()["stream_time"]) == ([("A", 0, 1)], 10_000)
-    driver.advance_wall_clock("1 hour")  # never to now: it goes at the pace of the wall clock
+    driver.advance_wall_clock("1 hour")  # never up to now: it moves at the pace of the wall clock
     assert driver.metrics()["stream_time"] == 10_000 + 60 * MINUTE
 
 
@@ -107,13 +107,13 @@ def test_it_never_moves_while_records_come() -> None:
         driver.pipe_input({"k": "A", "ts": 0})
         driver.advance_wall_clock("59 seconds")
     assert driver.metrics()["stream_time"] == 0
-    driver.pipe_input({"k": None, "ts": 0})  # skipped, but it came
+    driver.pipe_input({"k": None, "ts": 0})  # skipped, but it is input
     driver.advance_wall_clock("1 minute")
     assert driver.metrics()["stream_time"] == 0
 
 
 def test_an_old_record_after_silence_is_late_and_time_goes_on_from_there() -> None:
-    """What it costs: the same records without the silence give other results."""
+    """The cost: the same records without the silence give other results."""
     driver = TopologyTestDriver(counts(idle_advance="1 minute"))
     driver.pipe_input({"k": "A", "ts": 4 * SECOND})
     driver.advance_wall_clock("70 seconds")
@@ -144,7 +144,7 @@ def test_silence_goes_on_over_a_restart() -> None:
 
 
 def test_a_batch_that_brings_records_is_not_silence() -> None:
-    """After a stop of the query, what came meanwhile must not be late by the length of the stop."""
+    """After the query was stopped, records from that time must not be late by the length of the stop."""
     driver = TopologyTestDriver(counts(idle_advance="1 minute"))
     driver.pipe_input({"k": "A", "ts": 4 * SECOND})
     state = driver.state()

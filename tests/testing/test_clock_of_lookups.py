@@ -1,4 +1,4 @@
-"""A stream that is joined with a table, by its slowest partition and on with the wall clock."""
+"""A stream that is joined with a table: time by its slowest partition, and by the wall clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def joined(grace: str | None = "5 ms", **clock: Any) -> Any:
 
 
 def order(driver: TopologyTestDriver, partition: int, ts: int) -> list[int]:
-    """Pipe a record; the timestamps of the rows that leave."""
+    """Pipe a record; returns the timestamps of the rows that leave."""
     driver.pipe_input({"k": "A", "ts": ts, "n": ts, "p": partition, "o": ts}, "orders")
     return [row["timestamp"] for row in driver.read_output()]
 
@@ -72,12 +72,12 @@ def test_another_clock_on_a_running_query_takes_no_time_back() -> None:
     assert order(driver, 1, 8) == []
     assert order(driver, 0, 40) == [8]
     driver = TopologyTestDriver(joined(**SLOW), state=driver.state())
-    # The partitions of the new clock are those that come under it.
+    # The new clock knows only partitions whose records come under it.
     assert order(driver, 1, 20) == [20]
     assert order(driver, 0, 41) == []
     assert order(driver, 1, 30) == [30]
     assert driver.pending().lookups == tg.Lookups(45, 40, 2)
-    assert order(driver, 1, 46) == []  # partition 0 has come to 41
+    assert order(driver, 1, 46) == []  # partition 0 is at 41
     assert order(driver, 0, 47) == [40, 41]
     driver = TopologyTestDriver(joined(**ORDER), state=driver.state())
     assert order(driver, 1, 52) == [46, 47]

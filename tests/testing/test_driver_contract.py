@@ -1,4 +1,4 @@
-"""The contract of the test driver: what it takes, what it says, what it remembers."""
+"""The contract of the test driver: its input, its answers and its memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def record(user: Any, ts: Any, **more: Any) -> dict[str, Any]:
 
 
 def refused(driver: TopologyTestDriver, *records: dict[str, Any]) -> str:
-    """What the driver says to these records as one batch; it must be as before."""
+    """The driver's error for these records as one batch; the driver must stay as before."""
     before = (driver.state(), driver.metrics(), driver.drops)
     with pytest.raises(tg.TidegateError) as caught:
         driver.pipe_batch(records)
@@ -243,13 +243,13 @@ def test_a_null_partition_or_offset_of_a_merged_stream(
     with pytest.raises(tg.InputError) as caught:
         driver.pipe_input({"user": "A", "ts": 0, "p": partition, "o": offset}, "clicks")
     assert str(caught.value).startswith(f"Row 0 of a micro-batch has no {missing}: the column '{missing[0]}' is null")
-    # Nothing was taken.
+    # No record was taken.
     driver.pipe_input({"user": "A", "ts": 0, "p": 0, "o": 0}, "clicks")
     assert [row["count"] for row in driver.read_output()] == [1]
 
 
 def test_a_late_record_of_a_merged_stream_has_its_own_partition() -> None:
-    """Of two inputs each has a partition 0; that they are told apart is nobody's business, as on Spark."""
+    """Two inputs each have a partition 0; rows do not show how they are told apart, as on Spark."""
     one, other = (
         tg.stream(name, key="user", timestamp="ts", partition="p", offset="o") for name in ("clicks", "views")
     )
@@ -324,7 +324,7 @@ def test_what_a_failed_step_had_written_is_gone(monkeypatch: pytest.MonkeyPatch)
     driver = TopologyTestDriver(windowed().count().suppress(FINAL))
     driver.pipe_input(record("A", 0))
     with monkeypatch.context() as patched:
-        patched.setattr(State, "save", fail)  # by then the log of the window has one segment more
+        patched.setattr(State, "save", fail)  # by then the log of the window has one more segment
         assert refused(driver, record("A", 1)) == "the disk is full"
     driver.pipe_input(record("A", 10))
     assert [row["count"] for row in driver.read_output()] == [1]
@@ -355,7 +355,7 @@ def test_a_restart_goes_on_where_the_state_was_taken() -> None:
     assert again.read_output() == []
     again.pipe_batch([record("A", 3, v="c"), record("A", 10, v="d")])
     assert [(row["user"], row["n"], row["x"]) for row in again.read_output()] == [("A", 2, "c"), ("B", 1, "b")]
-    # What a state was taken of may be used again.
+    # A state may be used again.
     third = TopologyTestDriver(table, state=state)
     third.pipe_input(record("A", 10, v="d"))
     assert [row["n"] for row in third.read_output()] == [1, 1]
@@ -397,7 +397,7 @@ def test_an_offset_that_is_no_whole_number_is_refused() -> None:
 
 
 def test_a_column_that_only_later_records_have() -> None:
-    """Rows that a table keeps to know what leaves a group have nothing in it."""
+    """Rows kept as old values of groups may lack a column that later records have."""
     driver = TopologyTestDriver(tg.table("moves", key="k", timestamp="ts").group_by("v").count("users"))
     driver.pipe_input({"k": "a", "ts": 1, "v": 1})
     driver.pipe_input({"k": "b", "ts": 2, "v": 1, "w": "x"})

@@ -1,4 +1,4 @@
-"""expect_keys: who is expected, in which windows, and what a row of nothing looks like."""
+"""expect_keys: the expected keys, their windows, and rows without any record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_close(windows: Any = WINDOWS, **stream: Any) -> Any:
 
 
 def out(driver: TopologyTestDriver, *times: int, value: str = "count") -> list[tuple[Any, ...]]:
-    """What comes out when A has a record at each of these times."""
+    """Rows after A has a record at each of these times."""
     for ts in times:
         driver.pipe_input({"user": "A", "ts": ts})
     return [(row["user"], row["window"].start, row[value]) for row in driver.read_output()]
@@ -42,7 +42,7 @@ def test_an_alert_for_the_key_without_any_record() -> None:
         {"user": "B", "window": Window(0, 10), "count": 0, "timestamp": 9},
     ]
     driver.pipe_input({"user": "B", "ts": 20})
-    # C is not expected: it has a row where it has a record.
+    # C is not expected: it has a row only in windows with a record.
     assert [(row["user"], row["count"]) for row in driver.read_output()] == [("A", 0), ("B", 0), ("C", 1)]
 
 
@@ -244,7 +244,7 @@ def test_numbers_of_another_width_are_the_same_keys() -> None:
 
 @pytest.mark.parametrize("advance", [10, 5])
 def test_a_drain_ends_with_the_last_window_of_the_newest_record(advance: int) -> None:
-    """As the end of a static DataFrame: no window that has begun is left out, and none is made up behind it."""
+    """As at the end of a static DataFrame: every window that has begun gets rows, and no later window does."""
     driver = TopologyTestDriver(on_close(WINDOWS.advance_by(f"{advance} ms")).count(expect_keys=["B"]))
     assert out(driver, 3) == []
     driver.pipe_input({"user": None, "ts": 90})
@@ -261,7 +261,7 @@ SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("p", pa.int32())
 
 
 def fast_and_slow(driver: TopologyTestDriver) -> TopologyTestDriver:
-    """Partition 0 comes to 3, and 1 to 41."""
+    """Partition 0 is at 3, and 1 at 41."""
     driver.pipe_batch([{"user": "A", "ts": 3, "p": 0, "o": 0}, {"user": "A", "ts": 41, "p": 1, "o": 0}], "events")
     return driver
 
@@ -280,7 +280,7 @@ def test_a_drain_by_the_slowest_partition_ends_with_the_newest_record_too(restar
 
 
 def test_a_drain_behind_a_join_by_the_slowest_partition_ends_with_the_newest_row() -> None:
-    """Its stream time is that of the join, which says nothing of rows that are ahead."""
+    """Its stream time is the join's, which does not show rows that are ahead."""
     events, others = (tg.stream(name, key="user", timestamp="ts", schema=SCHEMA, **SLOW) for name in ("events", "b"))
     windows = tg.JoinWindows.of_time_difference_with_no_grace("1 ms")
     joined = events.join(others, windows, how="inner", value_joiner=lambda left, right: {"n": 1}, types={"n": "long"})

@@ -1,4 +1,4 @@
-"""What users' functions may do: change what they are given, and return what holds a value of the declared type."""
+"""Freedoms of users' functions: they may change their arguments, and return any value that fits the declared type."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ WINDOWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_no_two_updates_share_a_list(kind: str) -> None:
-    """Without caching every update shows what was there at its record, in one batch as in many."""
+    """Without caching every update shows the aggregate at its record, in one batch as in many."""
     windows = WINDOWS[kind]
     windowed = grouped() if windows is None else grouped().windowed_by(windows)
     merger = {"merger": extend} if kind == "session" else {}
@@ -169,7 +169,7 @@ Aggregator = Callable[[Any, dict[str, Any], Any], Any]
 
 
 def single_tenths(times: int) -> float:
-    """The sum of so many tenths, rounded to a float after each."""
+    """The sum of `times` tenths, rounded to a float after each."""
     total = np.float32(0)
     for _ in range(times):
         total = np.float32(float(total) + 0.1)

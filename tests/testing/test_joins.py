@@ -1,4 +1,4 @@
-"""Joins in the driver: what a user sees besides the rows that the oracle knows."""
+"""Joins in the driver: behaviour that the oracle does not show."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows(driver: TopologyTestDriver, *records: tuple[str, dict[str, Any]]) -> li
     return driver.read_output()
 
 
-# -- what a row has ------------------------------------------------------------------------------------------------
+# -- columns of a row ----------------------------------------------------------------------------------------------
 
 
 def test_a_row_has_the_columns_of_both_sides() -> None:
@@ -100,7 +100,7 @@ def test_a_value_joiner_may_change_what_it_is_given() -> None:
     assert [row["price"] for row in rows(driver, order("a", 1, 7), payment("a", 3), payment("a", 4))] == [8, 8]
 
 
-# -- what waits ------------------------------------------------------------------------------------------------------
+# -- waiting records -------------------------------------------------------------------------------------------------
 
 
 def test_the_slower_side_holds_the_other_one_by_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_the_slower_side_holds_the_other_one_by_default(capsys: pytest.CaptureFi
     assert rows(driver, order("a", 1), order("b", 900)) == []
     tg.explain_pending(driver)
     assert "The right side holds stream time back: no record of it has come yet." in capsys.readouterr().out
-    # What lags is not late: it finds its partner.
+    # A record of the slower side is not late: it finds its partner.
     assert [row["paid"] for row in rows(driver, payment("a", 2))] == [1]
     tg.explain_pending(driver)
     assert "The right side, partition 0 holds stream time back: it has come to 2 " in capsys.readouterr().out
@@ -175,7 +175,7 @@ def test_late_records_say_their_side() -> None:
 
 
 def test_late_changes_of_a_table_say_the_tables_time() -> None:
-    """Not the stream time of both inputs, which no change of the table is late by."""
+    """It is the table's own time; late changes are not judged by the stream time of both inputs."""
     joined = orders().join(prices(history="10 ms"))
     driver = TopologyTestDriver(joined.late_records())
     step = copies.COPIES.step
@@ -184,11 +184,11 @@ def test_late_changes_of_a_table_say_the_tables_time() -> None:
         driver.pipe_input({"k": "a", "ts": 900, "price": 1}, "orders")
     told = [(row["side"], row["b"], row["late_by"], row["stream_time"]) for row in driver.read_output()]
     assert told == [("right", 5, 25, 30)]
-    assert copies.COPIES.step == step + 4  # each step of a join lets copies grow older
+    assert copies.COPIES.step == step + 4  # each step of a join ages the copies
 
 
 def test_records_that_wait_for_a_table() -> None:
-    """How many, whose they are and until when; changes of the table move nothing."""
+    """Number, keys and due times of waiting records; changes of the table move nothing."""
     driver = TopologyTestDriver(orders().left_join(prices(history="1 minute"), grace="10 ms"))
     assert driver.pending().lookups is None
     rows(driver, order("b", 5), order("a", 7), order("a", 5), ("prices", {"k": "a", "ts": 900, "gone": False, "b": 1}))
@@ -205,7 +205,7 @@ def test_records_that_wait_for_a_table() -> None:
         "    k 'a': 17 (1970-01-01T00:00:00.017+00:00)",
         "  A later record of the stream moves its time on; changes of the table do not.",
     ]
-    # Of a stretch of which some have left, those that have not.
+    # Part of a stretch has left; the others are shown.
     assert len(rows(driver, order("c", 16))) == 2
     assert driver.pending().lookups == tg.Lookups(17, 16, 2)
     assert [row["until"] for row in driver.read_state("join-left")] == [17, 26]
@@ -265,7 +265,7 @@ def found(driver: TopologyTestDriver, *records: tuple[str, dict[str, Any]]) -> l
 
 
 def changed(driver: TopologyTestDriver, topology: tg.KStream, says: str) -> TopologyTestDriver:
-    """The driver goes on under another plan, as was said beforehand."""
+    """The driver goes on under another plan, as the check announced."""
     told = driver.check_upgrade(topology)
     assert told.goes_on
     assert says in str(told)
@@ -277,7 +277,7 @@ def test_a_shorter_grace_looks_up_what_has_waited_for_it_before_the_next_batch()
     assert found(driver, price("a", 0, 1), order("a", 5), order("a", 12), order("a", 20)) == []
     driver = changed(driver, looking_up(grace="10 ms"), "are looked up before the next batch")
     assert driver.pending().lookups == tg.Lookups(15, 20, 3)
-    # The change of the next batch comes behind them.
+    # The change of the next batch comes after them.
     assert found(driver, price("a", 4, 2)) == [(5, 1)]
     assert [row["until"] for row in driver.read_state("join-left")] == [22, 30]
     assert found(driver, order("b", 22)) == [(12, 2)]
@@ -293,7 +293,7 @@ def test_a_longer_grace_lets_wait_longer_but_nothing_twice() -> None:
     assert found(driver, price("a", 0, 1), order("a", 10), order("a", 19), order("a", 20)) == [(10, 1)]
     driver = changed(driver, looking_up(grace="30 ms"), "wait 20 milliseconds longer")
     assert driver.pending().lookups == tg.Lookups(49, 20, 2)
-    # At 10 or before the wait was over; behind it, it is not.
+    # At 10 and before, the wait was over; after 10 it is not.
     assert found(driver, order("a", 10, 2), order("a", 11)) == [(10, 1)]
     assert found(driver, order("b", 40), price("a", 3, 2)) == []
     assert found(driver, order("b", 49)) == [(11, 2), (19, 2)]
@@ -304,12 +304,12 @@ def test_a_longer_history_does_not_bring_back_what_is_gone() -> None:
     changes = [price("a", ts, ts) for ts in (5, 6, 30)]
     assert found(driver, *changes, order("a", 10)) == [(10, None)]
     driver = changed(driver, looking_up("1 minute"), "those older than the shorter history are gone")
-    # The history begins at 20 as before: neither a record nor a change is taken to be older than that.
+    # The history still begins at 20: an older record or change does not use the longer history.
     assert found(driver, order("a", 10), order("a", 19), order("a", 20)) == [(10, None), (19, None), (20, 6)]
     assert found(driver, price("a", 19, 19), order("a", 20)) == [(20, 6)]
     assert driver.drops["late"] == 1
     assert found(driver, price("a", 20, 20), price("b", 500, 0), order("a", 20), order("a", 31)) == [(20, 20), (31, 30)]
-    # A second change does not either.
+    # A second change does not bring versions back either.
     driver = changed(driver, looking_up("2 minutes"), "goes on")
     assert found(driver, order("a", 19), order("a", 20)) == [(19, None), (20, 20)]
 
@@ -367,7 +367,7 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
 
 
 def test_rows_of_a_join_are_merged_with_records() -> None:
-    """Filtered, mapped, keyed anew, joined once more: as the records that they are merged with."""
+    """The merged rows are filtered, mapped, keyed anew and joined once more, like the records they are merged with."""
     extra = tg.stream("extra", key="k", timestamp="at", stream_time="max", schema=EXTRA)
     joined = orders().join(payments(), WINDOWS)
     records = (order("a", 1), payment("a", 2, 3), ("extra", {"k": "a", "at": 3, "price": 10}))
@@ -479,7 +479,7 @@ def test_a_join_behind_a_join_waits_for_the_slower_side_of_both() -> None:
     for stream, ts, partition in (("orders", 1, 0), ("refunds", 1, 0), ("orders", 300, 1), ("payments", 301, 1)):
         assert backs(stream, ts, partition) == []
     assert backs("refunds", 200) == []
-    # The pair at 301 does not close what the slow payments are about to bring.
+    # The pair at 301 does not close windows that the slow payments still fill.
     assert backs("payments", 2) == [(2, 1)]
     assert [backs("orders", 250), backs("payments", 250)] == [[], []]
     assert backs("refunds", 310) == [(310, 310)]
@@ -608,7 +608,7 @@ def itself(how: Any, windows: tg.JoinWindows = WINDOWS) -> tg.KStream:
 
 
 def stored_records(driver: TopologyTestDriver) -> list[int]:
-    """How many records lie in the state of each side."""
+    """Number of stored records of each side."""
     stored = driver.state().stores[0]
     state = State.open(stored)
     assert state is not None
@@ -620,7 +620,7 @@ ITSELF = (order("a", 1, 1), order("b", 2, 2), order("a", 8, 3))
 
 @pytest.mark.parametrize("how", ["inner", "left", "outer"])
 def test_a_record_that_meets_its_own_stream_is_kept_once(how: Any) -> None:
-    """In a window that reaches as far back as ahead; both sides can be read and are counted all the same."""
+    """The window reaches as far back as ahead; both sides can still be read and are counted."""
     once, twice = TopologyTestDriver(itself(how)), TopologyTestDriver(itself(how, WINDOWS.after("9 ms")))
     assert rows(once, *ITSELF) == rows(twice, *ITSELF)
     assert (stored_records(once), stored_records(twice)) == ([3, 0], [3, 3])

@@ -1,4 +1,4 @@
-"""Keys of several whole numbers that lie far apart: the number of a key must not be as large as what they span."""
+"""Keys of several whole numbers that lie far apart: the key code must not be as large as the range they span."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def counts(windows: Any) -> tg.KTable:
 
 
 def run(table: tg.KTable) -> set[tuple[int, int]]:
-    """The keys of which rows leave: three batches with a record of each key, and a drain."""
+    """The keys of the rows that leave: three batches with a record of each key, and a drain."""
     driver = TopologyTestDriver(table)
     for number in range(3):
         keys = enumerate((a, b) for a in FAR for b in FAR)

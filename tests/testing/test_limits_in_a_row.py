@@ -54,7 +54,7 @@ def left(driver: TopologyTestDriver) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("second", BOUNDS, ids=str)
 def test_the_second_limit_goes_by_the_rows_that_come_to_it(first: Any, second: Any) -> None:
     driver = TopologyTestDriver(prices().suppress(limit(5, first)).suppress(limit(3, second)))
-    # a@1 leaves the first limit at 6, b@6 at 11: only then the second one has passed 4.
+    # a@1 leaves the first limit at 6, b@6 at 11: only then has the second limit passed 4.
     assert pipe(driver, ("a", 1), ("b", 6)) == []
     assert pipe(driver, ("c", 10)) == []
     driver = TopologyTestDriver(prices().suppress(limit(5, first)).suppress(limit(3, second)), state=driver.state())
@@ -221,7 +221,7 @@ def _twice(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("windows", WINDOWS, ids=type)
 def test_final_results_come_to_a_limit_as_their_windows_end(windows: Any) -> None:
-    """However a task stores them: rows of Spark have no order between keys, and a full buffer goes by the order."""
+    """Holds for every form of storage: on Spark rows have no order between keys, but a full buffer goes by it."""
     schema = pa.schema({"k": pa.string(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
     order = {"partition": "partition", "offset": "offset"}
     windowed = tg.stream("events", key="k", timestamp="ts", schema=schema, **order).group_by_key().windowed_by(windows)

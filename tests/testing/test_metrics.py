@@ -1,4 +1,4 @@
-"""Metrics under the KIPs' names in the test driver: what each counts, and when there is no sample yet."""
+"""Metrics under the KIPs' names in the test driver: meaning of each, and cases without a sample."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_full_eager_buffer() -> None:
     assert driver.metrics()["suppression_buffer_count_avg"] == 1.0  # 0, 1, 2
     pipe(driver, ("C", 2))
     told = driver.metrics()
-    # The third was put in before the first left.
+    # The third entry was put in before the first left.
     assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (2, 3)
     assert (told["suppression_buffer_fill"], told["suppression_emit_total"]) == (1.0, 1)
     assert "emit_final_records_total" not in told
@@ -208,7 +208,7 @@ def test_several_outputs() -> None:
     pipe(driver, ("A", 1), ("A", 2), ("B", 12))
     told = driver.metrics()
     assert (told["emitted_total"], told["emit_final_records_total"], told["suppression_emit_total"]) == (4, 1, 1)
-    # A table per window holds a row per key, however many updates it had.
+    # The store has a row per window and key, however many updates there were.
     assert (told["suppression_buffer_count_max"], told["suppression_buffer_count_current"]) == (1, 1)
 
 

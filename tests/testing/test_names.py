@@ -1,4 +1,4 @@
-"""Names of columns, stores and keys: free but for those of tidegate, and refused where they would hide another one."""
+"""Names of columns, stores and keys: free, except for tidegate's own, and refused if one hides another."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_value_called_output_beside_outputs() -> None:
     driver = TopologyTestDriver(tg.outputs(raw=untyped, final=table.suppress(FINAL)))
     with pytest.raises(tg.AggregationError, match=r"gave 1 for 'output', which is no value and must stay"):
         driver.pipe_input({"k": "A", "ts": 0})
-    # One table alone may have it: no column of that name is added.
+    # A single table may have it: no column `output` is added.
     driver = TopologyTestDriver(mapped)
     driver.pipe_input({"k": "A", "ts": 0})
     assert [row["output"] for row in driver.read_output()] == [1]

@@ -1,4 +1,4 @@
-"""Several outputs of one aggregation in one operator: each is what it would be alone."""
+"""Several outputs of one aggregation in one operator: each has the rows that it would have alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def windowed(windows: Any) -> tg.TimeWindowedKStream:
 
 
 def history(windows: Any, **more: Any) -> tg.KTable:
-    """A function that spells what it saw and now and then deletes its entry."""
+    """A function that spells its records and sometimes deletes its entry."""
     return windowed(windows).aggregate(
         lambda: "0",
         lambda key, row, told: None if row["x"] == 0 else f"{told}+{row['x']}",
@@ -58,7 +58,7 @@ def combined(windows: Any, **more: Any) -> tg.KTable:
 
 
 def of(rows: list[dict[str, Any]], output: str) -> list[dict[str, Any]]:
-    """The rows of an output as they would be alone: without its name and without columns of other outputs."""
+    """The rows of an output as they would be alone: without the name of the output and other outputs' columns."""
     mine = [{name: value for name, value in row.items() if name != "output"} for row in rows if row["output"] == output]
     if mine and all(row.get("deleted") is None for row in mine):
         mine = [{name: value for name, value in row.items() if name != "deleted"} for row in mine]
@@ -97,7 +97,7 @@ def test_each_output_is_what_it_is_alone(
 
 
 def test_rows_say_their_output_and_have_the_columns_of_all() -> None:
-    """Sessions have tombstones in their updates, so `deleted` is a column, of final results null."""
+    """Sessions have tombstones in their updates, so `deleted` is a column; it is null for final results."""
     counts = windowed(WINDOWS["sessions"]).count()
     driver = TopologyTestDriver(tg.outputs(raw=counts, final=counts.suppress(FINAL)))
     driver.pipe_batch([{"k": "a", "ts": 1}, {"k": "b", "ts": 30}])
@@ -109,7 +109,7 @@ def test_rows_say_their_output_and_have_the_columns_of_all() -> None:
 
 
 def test_an_aggregation_that_emits_on_close_gives_its_final_results() -> None:
-    """How final results are asked for is no part of the aggregation."""
+    """The way to ask for final results is no part of the aggregation."""
     on_close = windowed(WINDOWS["tumbling"]).emit_strategy(tg.EmitStrategy.on_window_close()).count()
     counts = windowed(WINDOWS["tumbling"]).count()
     driver = TopologyTestDriver({"a": on_close, "b": counts.suppress(FINAL), "raw": counts})
@@ -119,7 +119,7 @@ def test_an_aggregation_that_emits_on_close_gives_its_final_results() -> None:
 
 
 def test_final_results_may_be_added_to_updates_that_run_already() -> None:
-    """Both are kept in the same state."""
+    """Updates and final results use the same state."""
     counts = windowed(WINDOWS["tumbling"]).count()
     driver = TopologyTestDriver(counts)
     driver.pipe_input({"k": "a", "ts": 1})
@@ -163,7 +163,7 @@ def test_a_bound_beside_cached_updates_is_refused_and_beside_every_update_holds(
 
 
 def test_a_bound_in_front_of_final_results_beside_updates_that_may_be_tombstones() -> None:
-    """A function may delete: what the buffer holds is counted as ever. Found by `make kafka-parity`."""
+    """A function may delete; the entries of the buffer are still counted. Found by `make kafka-parity`."""
     strict = tg.Suppressed.until_window_closes(tg.BufferConfig.max_bytes(60).shut_down_when_full())
     every = tg.Materialized.as_("every").with_caching_disabled()
     sums = windowed(WINDOWS["tumbling"]).reduce(lambda a, x: a + x, "x", materialized=every)

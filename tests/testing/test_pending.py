@@ -1,4 +1,4 @@
-"""Why is nothing coming out? What waits, for what stream time, how far away it is, and who holds it back."""
+"""Why no row is emitted: what waits, until which stream time, how far away it is, and which partition holds it back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_windows_that_wait_for_stream_time(capsys: pytest.CaptureFixture[str]) -
     ids=str,
 )
 def test_what_it_says_is_what_happens(windows: Any) -> None:
-    """Every window leaves at the very instant that was told, one millisecond earlier none does."""
+    """Every window leaves exactly at the announced instant, and none a millisecond earlier."""
     for ahead in (-1, 0):
         running = driver(windows)
         running.pipe_batch([{"k": "A", "ts": 4_000}, {"k": "B", "ts": 9_000}, {"k": "A", "ts": 5_500}])
@@ -204,7 +204,7 @@ def behind_a_join(stream_time: str) -> TopologyTestDriver:
 @pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
 @pytest.mark.parametrize("stream_time", ["max", "min_partition"])
 def test_behind_a_join_that_goes_by_its_slowest_partition_the_join_is_named(stream_time: str) -> None:
-    """It says what holds it back; by the largest timestamp a later record of the join moves time on."""
+    """The join tells what holds it back; by the largest timestamp a later record of the join moves time."""
     running = behind_a_join(stream_time)
     for o, (side, ts) in enumerate([("clicks", 4_000), ("views", 5_000), ("clicks", 6_000)]):
         running.pipe_batch([{"k": "A", "ts": ts, "p": 0, "o": o}], side)

@@ -1,4 +1,4 @@
-"""What a store says of itself: open windows, closed ones within retention, and what waits in a buffer."""
+"""Rows of a store: open windows, closed ones within the retention, and entries of a buffer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), cloc
 RETENTION = 20
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
 
-# windows, and how long after its end a window is closed (SEMANTICS 1.2: where the end belongs to it, a tick later)
+# windows, and how long after its end a window closes (SEMANTICS 1.2: a tick later if the end belongs to it)
 WINDOWS: dict[str, tuple[Any, int]] = {
     "tumbling": (tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"), 5),
     "hopping": (tg.TimeWindows.of_size_and_grace("10 ms", "3 ms").advance_by("4 ms"), 3),
@@ -65,7 +65,7 @@ def plain(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 def test_a_store_has_what_is_open_and_what_closed_within_retention(
     kind: str, emits: str, how: str, records: list[Any], data: st.DataObject
 ) -> None:
-    """Open windows are what a close would let out; closed ones what was let out, until retention after they closed."""
+    """Open windows are those that a close would emit; closed ones were emitted less than the retention ago."""
     windows, wait = WINDOWS[kind]
     base = table(windows, how)
     final = base.suppress(FINAL)
@@ -93,7 +93,7 @@ def test_a_store_has_what_is_open_and_what_closed_within_retention(
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_nothing_is_kept_for_longer(kind: str) -> None:
-    """Once everything has been readable for long enough, no log of it is left in the store."""
+    """When the retention of all windows is over, no log of them is left in the store."""
     windows, _ = WINDOWS[kind]
     driver = TopologyTestDriver(table(windows).suppress(FINAL))
     for ts in range(0, 60, 12):
@@ -150,7 +150,7 @@ def test_what_a_buffer_holds_and_since_when() -> None:
 
 
 def test_what_waits_for_its_window_to_close() -> None:
-    """There is no second buffer behind an aggregation that knows when it is done: its open windows are what waits."""
+    """An aggregation that knows its final results has no second buffer: its open windows are the waiting rows."""
     named = FINAL.with_name("until closed")
     driver = TopologyTestDriver(table(WINDOWS["tumbling"][0]).suppress(named))
     driver.pipe_input({"k": "a", "ts": 3, "x": 2})
@@ -233,7 +233,7 @@ def test_a_retention_must_be_a_duration_and_have_a_use() -> None:
 
 
 def test_a_buffer_holds_rows_as_they_come_to_it() -> None:
-    """After the steps before the suppression, before those behind it; the aggregation's store knows of neither."""
+    """After the steps before the suppression, before those behind it; the aggregation's store has neither."""
     twice = table(WINDOWS["tumbling"][0]).map_values({"twice": pc.field("n") * 2})
     driver = TopologyTestDriver(twice.suppress(LIMIT).filter(pc.field("twice") > 100))
     driver.pipe_input({"k": "a", "ts": 1, "x": 7})
@@ -244,7 +244,7 @@ def test_a_buffer_holds_rows_as_they_come_to_it() -> None:
 
 
 def test_a_deleted_window_is_not_read_though_it_takes_room_in_a_strict_buffer() -> None:
-    """The window leaves nothing when it closes, so it is no result so far either."""
+    """The window emits nothing when it closes, so it is no result so far either."""
     windows = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
     windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows)
     sums = windowed.reduce(lambda a, b: a + b or None, "x", materialized=tg.Materialized.as_("sums"))

@@ -116,7 +116,7 @@ def test_a_stream_merged_with_its_own_branch_counts_twice() -> None:
 
 
 def test_partitions_of_merged_topics_are_different_ones() -> None:
-    """Each has a partition 0; what came in the one makes nothing late in the other's part of the batch."""
+    """Each input has a partition 0; records of one make nothing late in the other's part of the batch."""
     one, two = (tg.stream(n, key="k", timestamp="ts", partition="p", offset="o") for n in ("one", "two"))
     merged = one.merge(two.map_values({"v": "v"}))
     driver = TopologyTestDriver(merged.group_by_key().windowed_by(WINDOWS).count().suppress(CLOSES))
@@ -202,7 +202,7 @@ def final_counts(filtered: Any) -> list[tuple[Any, ...]]:
 
 
 def test_a_filter_before_final_results_keeps_the_others_in_and_one_behind_makes_tombstones() -> None:
-    """Kafka's suppress drops tombstones of windows that close; a filter behind it lets its own out."""
+    """Kafka's suppress drops tombstones of closing windows; a filter behind suppress emits its own."""
     counts = events().group_by_key().windowed_by(WINDOWS).count()
     few = pc.field("count") < 2
     assert final_counts(counts.filter(few).suppress(CLOSES)) == [("b", 1, None)]
@@ -211,13 +211,13 @@ def test_a_filter_before_final_results_keeps_the_others_in_and_one_behind_makes_
 
 
 def test_a_filter_of_what_leaves_on_close_just_drops() -> None:
-    """No row was before it, so that there is nothing to take back; found by `make kafka-parity`."""
+    """No row was emitted before, so there is nothing to delete; found by `make kafka-parity`."""
     closing = events().group_by_key().windowed_by(WINDOWS).emit_strategy(tg.EmitStrategy.on_window_close())
     assert final_counts(closing.count().filter(pc.field("count") < 2)) == [("b", 1, None)]
 
 
 def test_a_time_limit_holds_what_the_steps_before_it_make() -> None:
-    """The bound counts mapped rows; the steps behind see what leaves."""
+    """The bound counts mapped rows; the steps behind the limit see emitted rows."""
     counts = events().group_by_key().count()
     held = counts.map_values({"n": pc.field("count") * 10}).suppress(limit(5)).map_values({"m": pc.field("n") + 1})
     rows = piped(held, record("a", 1, 0), record("a", 1, 2), record("b", 1, 5))
@@ -274,7 +274,7 @@ def test_a_function_that_raises_names_step_key_and_record() -> None:
     before = driver.state()
     said = message(lambda: driver.pipe_batch([record("a", 2, 1), record("b", 0, 2)]))
     assert said.startswith("AggregationError: map_values(test_a_function_that_raises")
-    with pytest.raises(ZeroDivisionError) as python:  # whose words are others from version to version
+    with pytest.raises(ZeroDivisionError) as python:  # its message depends on the version
         inverse({"v": 0})
     assert (
         f"raised ZeroDivisionError: {python.value} — for key 'b', record "
@@ -359,7 +359,7 @@ def test_what_a_stream_of_changes_cannot_be_grouped_by() -> None:
 
 
 def test_late_records_behind_another_aggregation() -> None:
-    """A late one is the whole row of the first table; the checkpoint is the same with and without them."""
+    """A late record is the whole row of the first table; the checkpoint is the same with and without them."""
     windows = tg.TimeWindows.of_size_and_grace("10 ms", "50 ms")
     sums = tg.stream("e", key="k", timestamp="ts").group_by_key().windowed_by(windows).agg(n=tg.count(), x=tg.sum("x"))
     late = sums.to_stream().group_by("n").windowed_by(tg.TimeWindows.of_size_with_no_grace("20 ms")).agg(y=tg.sum("x"))

@@ -1,4 +1,4 @@
-"""Rows by key: versions are added as runs, and those that count no longer go when these become one."""
+"""Rows by key: new versions are added as runs, and superseded ones go when runs are merged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
 
 
 def ranges(driver: TopologyTestDriver) -> list[list[int]]:
-    """How many versions each run of each range of the table has."""
+    """Number of versions in each run of each range of the table."""
     [store] = driver.state().stores
     state = State.open(store)
     if state is None:
@@ -52,7 +52,7 @@ def ranges(driver: TopologyTestDriver) -> list[list[int]]:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("tuning", [SMALL, Tuning()], ids=["small", "default"])
 def test_every_lookup_finds_the_row_that_came_last(seed: int, tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With copies of the runs, without, and where some rows are lists, of which there are no copies."""
+    """With copies of the runs, without, and with rows that have lists, of which there are no copies."""
     draw = random.Random(seed)
     schema = PRICES if seed % 3 else PRICES.append(pa.field("list", pa.list_(pa.int64())))
     driver = TopologyTestDriver(lookups(schema), tuning=tuning)
@@ -89,7 +89,7 @@ def test_every_lookup_finds_the_row_that_came_last(seed: int, tuning: Tuning, mo
         assert driver.metrics()["open_right_records"] == len(rows)
         found_runs = ranges(driver)
         runs, cuts = max([runs, *map(len, found_runs)]), max(cuts, len(found_runs))
-        # A range has at most twice the versions that counted when it was last put together, and it was cut then.
+        # A range has at most twice the versions that counted at its last merge, when it was also split.
         assert all(sum(of) <= 2 * max(of) for of in found_runs)
         assert all(of[0] <= max(tuning.range_rows, 80) for of in found_runs)
     assert runs > 1 or len(rows) < 4
@@ -105,7 +105,7 @@ def test_runs_of_about_one_size_become_one_and_a_range_is_put_together_when_it_h
         more = [change | {"user": f"{user}", "ts": n, "o": 100 + n, "price": n} for user in (7, 8, 9)]
         driver.pipe_batch(more, "prices")
         seen.append(ranges(driver))
-    # 3 + 3 have as many bits as 3; 20 is put together with 12 and 3, whose versions of three keys are one each.
+    # 3 + 3 have as many bits as 3; 20 is merged with 12 and 3, whose versions of three keys are one each.
     assert seen == [[[20, 3]], [[20, 6]], [[20, 6, 3]], [[20, 12]], [[20, 12, 3]]]
     for n in range(5, 7):
         driver.pipe_batch([change | {"user": f"{user}", "ts": n, "o": 200 + n} for user in (7, 8, 9)], "prices")
@@ -133,7 +133,7 @@ def test_nothing_is_remembered_of_a_key_that_has_no_row_and_gets_none() -> None:
 
 
 def test_the_last_row_is_the_first_version_of_a_history() -> None:
-    """Also where it came last and is older than the one before it, and where it is in a segment of its own."""
+    """Also if it came last and is older than the one before it, and if it is in a segment of its own."""
     driver = TopologyTestDriver(lookups())
     change = {"user": "a", "p": 0, "gone": False}
     driver.pipe_batch(
@@ -169,7 +169,7 @@ def test_a_bucket_may_have_rows_from_before_a_column_was_added() -> None:
 
 
 def test_keys_of_several_numbers_that_lie_far_apart() -> None:
-    """The number of such a key can be as large as the product of what its columns span."""
+    """The code of such a key can be as large as the product of its columns' ranges."""
     schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "ts", "n", "o")] + [("p", pa.int32())])
     of = {"key": ["a", "b"], "timestamp": "ts", "partition": "p", "offset": "o", "schema": schema}
     table = tg.stream("orders", **of, stream_time="max").join(tg.table("prices", **of), suffixes=("", "_r"))
@@ -226,7 +226,7 @@ def test_tables_give_the_same_however_their_runs_are_cut_and_copied(seed: int, h
             assert small == whole
         held = [driver.metrics()["open_right_records"] for driver in drivers]
         shown = len(drivers[1].read_state("join-right"))
-        # After a restart nothing is told before the first records.
+        # After a restart there are no metrics before the first records.
         assert held == [shown] * 2 or not changes or (histories and min(held) >= shown)
         most = max(most, len(ranges(drivers[0])))
     assert len(ranges(drivers[1])) <= 1 < most
@@ -236,7 +236,7 @@ EVENTS = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("n", pa.int64())
 
 
 def counted() -> tg.KTable:
-    """Users by how much they have, of an aggregation without windows whose rows are grouped anew."""
+    """Number of users per total: an aggregation without windows whose rows are grouped anew."""
     order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
     totals = tg.stream("events", **order, schema=EVENTS).group_by_key().agg(total=tg.sum("n"))
     return totals.group_by("total").agg(tg.Materialized.as_("groups"), users=tg.count())
@@ -247,7 +247,7 @@ def counted() -> tg.KTable:
 def test_rows_by_key_and_old_values_are_right_after_any_batches(
     seed: int, tuning: Tuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With few and with many of the keys in a batch, restarts, and copies that are lost."""
+    """With few and with many of the keys in a batch, restarts, and lost copies."""
     draw = random.Random(seed)
     driver = TopologyTestDriver(counted(), tuning=tuning)
     totals, groups, offset = Counter[str](), Counter[int](), 0
@@ -274,7 +274,7 @@ def test_rows_by_key_and_old_values_are_right_after_any_batches(
 
 
 def test_a_row_that_goes_and_comes_again() -> None:
-    """The old value of a deleted row is no longer there to be taken out of its group."""
+    """A deleted row has no old value left, so nothing is taken out of a group again."""
     order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
     table = tg.table("prices", **order, deleted="gone", schema=PRICES)
     driver = TopologyTestDriver(table.group_by("price").agg(tg.Materialized.as_("groups"), users=tg.count()))

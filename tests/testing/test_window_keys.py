@@ -29,7 +29,7 @@ def records(seed: int, size: int = 60) -> list[dict[str, Any]]:
 
 
 def per_window(rows: list[dict[str, Any]]) -> dict[tuple[int, int], Counter[str]]:
-    """How many records of each key a window has."""
+    """Number of records of each key, by window."""
     found: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for row in rows:
         start = row["ts"] // 10 * 10
@@ -95,7 +95,7 @@ def test_the_bounds_of_sessions_are_their_key() -> None:
 
 
 def test_a_window_of_the_key_is_a_key_again() -> None:
-    """Counts per window and key, then per window, then their changes per window."""
+    """Counts per window and key, then per window, then the changes of these per window."""
     twice = counts().group_by("window", "k").agg(n=tg.sum("count")).group_by("window").agg(n=tg.sum("n"))
     driver = TopologyTestDriver(twice.to_stream().select_key("window").group_by_key().count("changes"))
     for ts in (1, 2, 12):

@@ -1,4 +1,4 @@
-"""Large windows are stored by key: the rows that leave are those of windows that each batch reads and writes whole."""
+"""Large windows are stored by key: their rows equal those of windows that each batch reads and writes whole."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def summed(windowed: Any, materialized: tg.Materialized | None = None) -> tg.KTa
 
 
 def joined(windowed: Any) -> tg.KTable:
-    """A Python function whose rows go where it returns None, and come again."""
+    """A Python function whose rows disappear when it returns None, and come again."""
 
     def aggregator(_key: Any, row: dict[str, Any], so_far: str) -> str | None:
         return None if row["n"] == 0 else f"{so_far}{row['n']};"
@@ -103,13 +103,13 @@ def drawn(draw: random.Random, users: int, batches: int) -> Iterator[list[dict[s
 
 
 def large(driver: TopologyTestDriver) -> list[Log]:
-    """The windows that are stored by key."""
+    """The logs of windows stored by key."""
     found = [State.open(store) for store in driver.state().stores]
     return [log for state in found if state for _, log in state.logs.items() if log.segments == 0]
 
 
 def places(driver: TopologyTestDriver) -> list[int]:
-    """Where the rows of large windows lie in the store."""
+    """Places of large windows' rows in the store."""
     return [place for store in driver.state().stores for place, _ in store.log if place >= WINDOW_RUNS.top]
 
 
@@ -119,7 +119,7 @@ def told(driver: TopologyTestDriver) -> list[str]:
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_batch_of_keys_that_are_gone(closes: bool) -> None:
-    """A function has deleted all rows of the batch's keys: of a large window there are versions of them, and no row."""
+    """A function has deleted all rows of the batch's keys: a large window has versions of them, and no row."""
     table = joined(events())
     driver = TopologyTestDriver(table.suppress(CLOSES) if closes else table, tuning=SMALL)
     offsets = itertools.count()
@@ -159,10 +159,10 @@ def test_rows_are_those_of_whole_windows(name: str, sizes: Tuning, seed: int, mo
             driver.pipe_batch(batch)
         by_key, whole = drivers
         one, other = told(by_key), told(whole)
-        # Updates of one time leave in any order, and a table that is grouped anew tells what it has in between.
+        # Updates of one time leave in any order, and a regrouped table also emits intermediate values.
         assert one == other or "anew" in name
         assert sorted(map(repr, by_key.read_state("store"))) == sorted(map(repr, whole.read_state("store")))
-        # Bytes differ, and what is told before the first records.
+        # Bytes differ, and so do metrics before the first records.
         same = ("open_windows", "buffer_records", "late")
         assert [by_key.metrics().get(one) for one in same] == [whole.metrics().get(one) for one in same]
         assert not large(whole)
@@ -200,7 +200,7 @@ def test_a_small_window_is_stored_whole() -> None:
 
 
 def test_keys_of_one_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All keys have the same one, so that batches find the rows of all keys."""
+    """All keys have the same hash, so that batches find the rows of all keys."""
     monkeypatch.setattr(grouping, "key_hash", lambda _layout, rows: np.zeros(rows.num_rows, np.uint64))
     driver = TopologyTestDriver(joined(events()), tuning=SMALL)
     driver.pipe_batch(rows_of(8, 1))
@@ -224,7 +224,7 @@ def test_a_window_that_closes_leaves_nothing(closes: bool) -> None:
     driver.pipe_batch(rows_of(2, 2))
     assert large(driver)
     driver.read_output()
-    # A batch that changes the window and closes it.
+    # This batch changes the window and closes it.
     driver.pipe_batch([*rows_of(3, 3), {"user": "z", "ts": 90, "n": 1, "p": 0, "o": 9_000}])
     wanted = [f"{'1;' if u >= 0 else ''}{'2;' if u < 2 else ''}{'3;' if u < 3 else ''}" for u in range(30)]
     found = {row["user"]: row["aggregate"] for row in driver.read_output()}
