@@ -1,8 +1,8 @@
 """Measures `tg.advise` over large recordings on Spark: `python -m benchmarks.advising --rows 2000000 50000000`.
 
-Of several sizes the time per record says whether time grows in proportion. Sixteen partitions, one of them a minute
-behind; 100,000 keys, one of which has a tenth of the records; disorder of some seconds; windows of a minute. The
-recording is written as Parquet first, which is not measured.
+Several sizes show whether the time grows in proportion to the records. The recording has sixteen partitions, one of
+them a minute behind; 100,000 keys, one with a tenth of the records; disorder of some seconds; windows of a minute. It
+is written as Parquet first; writing is not measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PER_SECOND = 2_000
 
 
 def recording(spark: SparkSession, rows: int) -> Any:
-    """The records, drawn by a hash of their number: the same every time."""
+    """Records drawn by a hash of their number: the same in every run."""
     drawn = [F.pmod(F.xxhash64("id", F.lit(salt)), F.lit(1_000_000)) for salt in range(4)]
     arrived = F.lit(1_700_000_000_000) + F.floor(F.col("id") * F.lit(1000 / _PER_SECOND)).cast("long")
     partition = F.col("id") % PARTITIONS
@@ -41,7 +41,7 @@ def recording(spark: SparkSession, rows: int) -> Any:
 
 
 def measured(spark: SparkSession, rows: int, alert: str | None) -> tuple[Advice, float, dict[str, float]]:
-    """The advice about so many records, the seconds that it took, and the largest memory (`measure.peaks`)."""
+    """The advice about a recording of `rows` records, its seconds, and the largest memory (MiB, `measure.peaks`)."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder, "events"))
         recording(spark, rows).write.parquet(path)

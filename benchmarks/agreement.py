@@ -23,10 +23,11 @@ def expected(shape: Shape, *, ordered: bool) -> Rows:
 
 
 def closed_and_open(shape: Shape, *, ordered: bool) -> tuple[Rows, Rows]:
-    """The final rows, and those of the windows that are open at the end of the input.
+    """The final rows, and the rows of windows that are still open at the end of the input.
 
-    A record sees the larger of the stream time at the end of the batch before and the largest timestamp so far in its
-    own source partition (`ordered`), or itself only; it counts unless its window was closed by then.
+    The stream time of a record is the larger of two times: the stream time at the end of the batch before, and the
+    largest timestamp so far in its own source partition (`ordered`) or its own timestamp. The record counts unless its
+    window is closed by then.
     """
     kept_keys, kept_starts, kept_amounts = [], [], []
     stream_time = -1
@@ -69,7 +70,7 @@ def _totals(key: Int64s, start: Int64s, amount: Int64s) -> Rows:
 
 
 def streamed(spark: SparkSession, contestant: Contestant, folder: Path) -> Rows:
-    """The rows that the query of `contestant` emits; raises if it emits a window twice."""
+    """The rows that the query of `contestant` emits; AssertionError if it emits a window twice."""
     name = f"agreement_{contestant.name}"
     with finished(spark, contestant, folder, format="memory", name=name):
         columns = "user", "unix_millis(window.start) AS start", "count", "total"
@@ -85,10 +86,10 @@ SMALL = Shape(keys=500, rows=4_000, batches=3, batch_span_ms=SIZE_MS)
 
 
 def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:
-    """Raise unless all agree; return what was found, a sentence per contestant.
+    """Compare all contestants with the direct computation; returns a sentence per contestant, by its name.
 
-    Without late records every contestant must give the rows of the direct computation. With them tidegate still must;
-    Spark tests a record against the watermark of the batches before, so its differing rows are counted, not judged.
+    Without late records all must emit its rows, and tidegate also with late records; else AssertionError. Spark tests a
+    record against the watermark of the batches before: its differing rows over late records are counted, not judged.
     """
     clean, late = SMALL, replace(SMALL, late_share=0.02)
     clean_folder, late_folder = write(clean, folder), write(late, folder)

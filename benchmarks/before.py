@@ -1,4 +1,4 @@
-"""The same measurement with this tidegate and with that of another checkout, each in a process of its own."""
+"""The same measurement with this tidegate and with another checkout's, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def sources(before: Path | None) -> dict[str, Path]:
-    """The folders with the code of each version: "before" if a checkout is given, and "now"."""
+    """The source folder of each version: "before" if a checkout is given, and "now"."""
     return ({"before": before.resolve() / "src"} if before is not None else {}) | {"now": ROOT / "src"}
 
 
 def measured(module: str, source: Path, arguments: Sequence[str]) -> Any:
-    """What `python -m module arguments` prints as JSON with the tidegate of this folder."""
+    """The JSON that `python -m module arguments` prints with the tidegate of the folder `source`."""
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

@@ -1,8 +1,8 @@
-"""What a small micro-batch takes where Python's collector spares the modules of a worker, and where it does not.
+"""Time of a small micro-batch when Python's garbage collector spares the modules of a worker, and when it does not.
 
 `python -m benchmarks.between_tasks`, with `PYTHONPATH=src` where tidegate is not installed. Final windowed totals of
-1,000 records a batch, both ways in turns. For the second, each task puts back what tidegate has spared, so that the
-collection that pyspark starts behind it goes through everything.
+1,000 records a batch, both ways in turns. In the second way each task unfreezes the objects that tidegate has spared,
+so that the collection that pyspark starts after the task visits all objects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UnsparedProcessor(StageProcessor):
 
 
 def collection(spark: SparkSession) -> tuple[int, float]:
-    """How many objects a collection looks through in a worker that has spared none, and in how many milliseconds."""
+    """Number of objects that a collection visits in a worker that spares none, and its time (ms)."""
 
     def collect(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(tasks)
@@ -75,7 +75,7 @@ def collection(spark: SparkSession) -> tuple[int, float]:
 
 
 def measure(spark: SparkSession, contestants: dict[str, Contestant], files: Path, turns: int) -> dict[str, list[float]]:
-    """Milliseconds of the median micro-batch, of each turn."""
+    """Milliseconds of the median micro-batch in each turn, by contestant."""
     found: dict[str, list[float]] = {name: [] for name in contestants}
     answers: set[Digest] = set()
     for turn in range(turns + 1):

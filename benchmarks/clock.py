@@ -1,4 +1,4 @@
-"""A clock that is always at one part, so that the seconds of its parts add up to the time it ran."""
+"""A clock that counts each moment for one part, so that the seconds of the parts add up to its running time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = object()
 
 @dataclass(frozen=True)
 class Record:
-    """What the clock of one task showed: which task, from when to when (s since 1970), and seconds by part."""
+    """The clock of one task: its kind ("map" or "stateful"), its id, begin and end (s since 1970), seconds by part."""
 
     kind: str
     task: int
@@ -29,14 +29,14 @@ class Clock:
     """Seconds by part; each moment belongs to the innermost part."""
 
     def __init__(self, part: str, now: Callable[[], float] = time.time) -> None:
-        # The machine's time, not a counter of the process: Spark's events are told in it.
+        # The wall clock, not a counter of the process: Spark's events have wall-clock times.
         self._now = now
         self._part = part
         self.began = self._since = now()
         self.seconds: dict[str, float] = defaultdict(float)
 
     def switch(self, part: str) -> str:
-        """Go on with `part`; gives the one before."""
+        """Go on with `part`; returns the part before."""
         now = self._now()
         self.seconds[self._part] += now - self._since
         before, self._part, self._since = self._part, part, now
@@ -51,7 +51,7 @@ class Clock:
             self.switch(before)
 
     def pulled(self, given: Iterable[T], part: str) -> Iterator[T]:
-        """`given`, getting the next of which is `part`."""
+        """Yields the items of `given`; the time to get each of them counts for `part`."""
         following = iter(given)
         while True:
             with self.at(part):
@@ -61,7 +61,7 @@ class Clock:
             yield each
 
     def lent(self, given: Iterable[T], part: str) -> Iterator[T]:
-        """`given`; what its taker does between one and the next is `part`."""
+        """Yields the items of `given`; the time that the caller spends on each of them counts for `part`."""
         for each in given:
             with self.at(part):
                 yield each

@@ -1,7 +1,7 @@
-"""Clocks around tidegate's own functions in the Python workers, put there from outside: the package knows none of it.
+"""Clocks around tidegate's own functions in the Python workers. The package itself has no clocks.
 
-Each task of a clocked query leaves a file with what its clock shows in a folder. Queries of one operator alone: of a
-chain a task would have two clocks.
+Each task of a clocked query writes the seconds of its clock to a file of a folder. Only for queries with one operator:
+in a chain a task would have two clocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.runtime.spark.worker.state import SparkStore
 
 
 def tell(clock: Clock, kind: str, folder: str) -> None:
-    """Leave what `clock` shows in `folder`, under the number of this task."""
+    """Write the record of `clock` to `folder`, in a file named by the kind and the id of this task."""
     context = TaskContext.get()
     assert context is not None
     found = clock.told(kind, context.taskAttemptId())
@@ -35,7 +35,7 @@ def tell(clock: Clock, kind: str, folder: str) -> None:
 
 
 def records(folder: Path) -> dict[int, Record]:
-    """What the tasks left in `folder`, by number of the task."""
+    """The records that tasks wrote to `folder`, by task id."""
     found = [Record(**json.loads(path.read_text())) for path in folder.glob("*.json")]
     return {each.task: each for each in found}
 
@@ -51,7 +51,7 @@ class TimedOpener(Opener):
 
 @dataclass(frozen=True)
 class TimedPack:
-    """The map step; what its input waits for is "Arrow out", what Spark does with its blobs is "shuffle"."""
+    """The map step; waiting for input counts as "Arrow out", and Spark's work with its blobs as "shuffle"."""
 
     pack: Packer
     folder: str
@@ -77,7 +77,7 @@ class TimedStore(SparkStore):
         with self._clock.at("state read"):
             return super().read(window, segment)
 
-    def write(self, window: int, segment: int, value: bytes) -> None:  # `put` is one of these
+    def write(self, window: int, segment: int, value: bytes) -> None:  # `put` calls this too
         with self._clock.at("state write"):
             super().write(window, segment, value)
 
@@ -87,7 +87,7 @@ class TimedStore(SparkStore):
 
 
 class TimedProcessor(StageProcessor):
-    """The stateful step, from where Spark opens its state to where the last of its rows has been taken."""
+    """The stateful step, from Spark's opening of its state until its last row is taken."""
 
     def __init__(self, *given: Any, folder: str) -> None:
         super().__init__(*given)
@@ -111,6 +111,6 @@ class TimedProcessor(StageProcessor):
 
 
 def clocked(contestant: Contestant, folder: Path) -> Contestant:
-    """`contestant` with clocks in its tasks, which leave what they show in `folder`."""
+    """`contestant` with clocks in its tasks, which write their records to `folder`."""
     folder.mkdir(parents=True)
     return wrapped(contestant, partial(TimedPack, folder=str(folder)), partial(TimedProcessor, folder=str(folder)))

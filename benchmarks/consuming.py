@@ -1,7 +1,7 @@
-"""What the records of a topic cost until a Python worker has them as rows, by each consumer, over a real broker.
+"""The cost of reading a topic of a real broker into rows in a Python worker, with each consumer.
 
-`python -m benchmarks.consuming`, with `PYTHONPATH=src:.` where tidegate is not installed. The records are those of W7;
-the broker's own work is part of what is measured.
+`python -m benchmarks.consuming`, with `PYTHONPATH=src:.` where tidegate is not installed. The records of W7; the
+broker's own work is measured too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = ["user", "amount", "kafka_timestamp", "partition", "offset"]
 
 
 def rows_of(topics: Topics, shape: Shape, consumer: str) -> DataFrame:
-    """How many rows each worker got, of a micro-batch of `shape.rows` records."""
+    """A stream of the number of rows (`rows`) of each worker, in micro-batches of `shape.rows` records."""
     source = tg.kafka.source(
         topics.spark,
         topics.servers,
@@ -49,7 +49,7 @@ def rows_of(topics: Topics, shape: Shape, consumer: str) -> DataFrame:
 
 
 def seconds(frame: DataFrame) -> float:
-    """Of a micro-batch, the median over those behind the first."""
+    """Median seconds of a micro-batch (`addBatch`), without the first and the last if there are more than two."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
         running = query.start()
@@ -59,7 +59,7 @@ def seconds(frame: DataFrame) -> float:
 
 
 def measure(spark: SparkSession, shape: Shape, turns: int) -> dict[str, list[float]]:
-    """Seconds of a micro-batch with each consumer, taking turns after one that is not counted."""
+    """Seconds of a micro-batch in each turn, by consumer; consumers take turns, and the first turn is not counted."""
     found: dict[str, list[float]] = {consumer: [] for consumer in CONSUMER}
     with Broker(BROKER_JVM, BROKER) as broker, Client(spark, broker.servers) as client:
         topics = Topics(spark, broker.servers, client)

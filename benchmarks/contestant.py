@@ -1,4 +1,4 @@
-"""Who competes: a name, a query over the Parquet files of a folder, and the settings that its own guide advises."""
+"""A contestant: its name, its query over the Parquet files of a folder, and the settings that its own guide advises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.inputs import HALVES
 
 
 def one_batch(files: int) -> dict[str, str]:
-    """The option of a source that makes a micro-batch of so many files."""
+    """The option of a source that reads `files` files per micro-batch."""
     return {"maxFilesPerTrigger": str(files)}
 
 
@@ -25,7 +25,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider", _CHANGELOG: "true"}
-"""Spark's disk-based store as its guide advises to run it, and what `tg.configure` sets."""
+"""Spark's disk-based store with the settings that Spark's guide advises and `tg.configure` sets."""
 IN_MEMORY = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider", _CHANGELOG: "false"}
 """Spark's default."""
 
@@ -40,39 +40,39 @@ class Contestant:
     name: str
     label: str
     frame: Frame
-    """The question to the Parquet files of a folder."""
+    """The query over the Parquet files of a folder."""
     settings: dict[str, str] = field(default_factory=lambda: ROCKSDB)
     mode: str = "append"
     batches: int | None = None
-    """How many micro-batches of the input a slow one runs; None is all."""
+    """Number of micro-batches that a slow contestant runs; None: all."""
     answers: bool = True
-    """False: computes nothing, or more than the others, so its rows are not compared."""
+    """False: it computes nothing, or more than the others, so its rows are not compared."""
 
 
 def source(spark: SparkSession, folder: Path, files: int = HALVES) -> DataFrame:
-    """`folder` as a stream of rows with so many files per micro-batch."""
+    """`folder` as a stream of rows with `files` files per micro-batch."""
     schema = spark.read.parquet(str(folder)).schema
     return spark.readStream.schema(schema).options(**one_batch(files)).parquet(str(folder))
 
 
 COLUMNS: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
-"""What tidegate is told of every input."""
+"""The arguments of `tg.stream` that name columns, the same for every input."""
 
 
 def streamed(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
-    """What Spark's reader gives as a stream, partition and offset given; `more` is what else `tg.stream` takes."""
+    """The stream of Spark's reader, partition and offset given; `more`: further arguments of `tg.stream`."""
     return tg.stream(source(spark, folder, files), **COLUMNS, **more)
 
 
 def from_files(spark: SparkSession, folder: Path, files: int = HALVES, **more: Any) -> tg.KStream:
-    """The same by `tg.files.source`, whose workers read the files themselves."""
+    """The stream of `tg.files.source`, whose workers read the files themselves."""
     return tg.files.source(spark, str(folder), **COLUMNS, options=one_batch(files), **more)
 
 
 def ours(
     ask: Callable[[tg.KStream], DataFrame], mode: str = "append", files: int = HALVES
 ) -> tuple[Contestant, Contestant]:
-    """The two rows of tidegate in a table: over Spark's reader, and reading the files itself."""
+    """The two contestants of tidegate: over Spark's reader, and reading the files itself."""
 
     def over(door: Callable[..., tg.KStream]) -> Frame:
         return lambda spark, folder: ask(door(spark, folder, files))
@@ -84,7 +84,7 @@ def ours(
 
 
 def sparks_own(frame: Frame, mode: str = "append", batches: int | None = None) -> tuple[Contestant, Contestant]:
-    """The two rows of Spark: its in-memory store, and RocksDB."""
+    """The two contestants of Spark: with its in-memory store, and with RocksDB."""
     return (
         Contestant("spark_memory", "Spark's own, in-memory store", frame, IN_MEMORY, mode, batches),
         Contestant("spark_rocksdb", "Spark's own, RocksDB, changelog", frame, ROCKSDB, mode, batches),

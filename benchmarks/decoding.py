@@ -1,7 +1,7 @@
-"""What the records of a topic cost until a Python worker has them as rows: read there, or by Spark's `from_json`.
+"""The cost of decoding the records of a topic into rows in a Python worker: by the worker, or by Spark's `from_json`.
 
-`python -m benchmarks.decoding`, with `PYTHONPATH=src` where tidegate is not installed. The records are those of W7, in
-Parquet files with the columns of Spark's Kafka source: no broker takes part.
+`python -m benchmarks.decoding`, with `PYTHONPATH=src` where tidegate is not installed. The records of W7, in Parquet
+files with the columns of Spark's Kafka source: no broker takes part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS, PARTITIONS, TASKS, TURNS = 100_000, 4, 2, 5
 
 
 def topic(spark: SparkSession, rows: int, folder: Path) -> DataFrame:
-    """Records with an amount as JSON under a user's name, as Spark's Kafka source gives them."""
+    """Records with an amount as JSON and a user as key, in the columns of Spark's Kafka source."""
     amount = F.to_json(F.struct((1 + F.rand(2) * 9_999).cast("long").alias("amount")))
     spark.range(rows).select(
         F.format_string("user-%07d", (F.rand(1) * KEYS).cast("int")).cast("binary").alias("key"),
@@ -45,12 +45,12 @@ def topic(spark: SparkSession, rows: int, folder: Path) -> DataFrame:
 
 
 def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many rows a worker got."""
+    """Number of rows that a worker got (`rows`)."""
     yield pa.record_batch([pa.array([sum(batch.num_rows for batch in batches)])], ["rows"])
 
 
 def seconds(frame: DataFrame, make: Rows) -> float:
-    """Until the workers have all the rows that `make` makes of the frame."""
+    """Seconds until the workers have all rows that `make` makes of the frame."""
     began = time.perf_counter()
     found = frame.mapInArrow(lambda batches: counted(make(batches)), "rows long").groupBy().sum().first()
     assert found is not None
@@ -59,7 +59,7 @@ def seconds(frame: DataFrame, make: Rows) -> float:
 
 
 def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, float]:
-    """Seconds to get all records, taking turns after one that is not counted: medians."""
+    """Median seconds to get all records, by way; ways take turns, and the first turn is not counted."""
     raw = topic(spark, rows, folder)
     source = decoded_stream(raw, key="user", value="amount long", timestamp=None, name="events")
     columns = ["user", "amount", STAMP, "partition", "offset"]

@@ -1,6 +1,6 @@
-"""What Spark's event log says of the micro-batches of streaming queries: when their stages and tasks ran.
+"""Reads the times of stages and tasks of streaming micro-batches from Spark's event log.
 
-The log is Spark's own (`spark.eventLog.enabled`), a line of JSON per event, and is whole when its session has ended.
+The log is Spark's own (`spark.eventLog.enabled`), a line of JSON per event, and is complete when its session has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Task:
-    """One task that was successful: from when to when (ms since 1970), and what it told of Spark's SQL metrics."""
+    """One successful task: its id, launch and finish (ms since 1970), and its updates of Spark's SQL metrics."""
 
     id: int
     launched: float
@@ -38,7 +38,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Execution:
-    """What ran for a micro-batch: from when to when, and its stages in order."""
+    """The execution of a micro-batch: its begin and end (ms since 1970), and its stages in order of completion."""
 
     began: float
     ended: float
@@ -46,7 +46,7 @@ class Execution:
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Of a session that writes its log to `folder`, in one file that can be read as it is."""
+    """Settings of a session that writes its log to `folder`, in one uncompressed file."""
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": folder.resolve().as_uri(),
@@ -56,7 +56,7 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 def executions(folder: Path) -> dict[Key, Execution]:
-    """Every micro-batch of the sessions that wrote to `folder`."""
+    """The executions of all micro-batches of the sessions that wrote to `folder`."""
     found: dict[Key, Execution] = {}
     for path in folder.iterdir():
         with path.open(encoding="utf-8") as lines:

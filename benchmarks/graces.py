@@ -1,7 +1,7 @@
-"""What it costs to keep the histogram of graces: seconds of one processor to pack and to step, with it and without.
+"""The cost of the histogram of graces: seconds of one processor to pack and to step, with the histogram and without.
 
-`python -m benchmarks.graces`, with `PYTHONPATH=src` where tidegate is not installed. Both ways take turns, batch after
-batch; what is shown are medians, and of the differences between neighbours the median.
+`python -m benchmarks.graces`, with `PYTHONPATH=src` where tidegate is not installed. Both ways take turns on each
+batch. The table has medians over the batches, and the median of the differences on the same batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPAN_MS, FIRST_MS, PARTITIONS = 600_000, 10**12, 2
 
 @dataclass(frozen=True)
 class Shape:
-    """`disorder_ms` is how late half of the records are at most."""
+    """An input and its windows; half of the records are up to `disorder_ms` out of order."""
 
     name: str
     windows: Any
@@ -77,13 +77,13 @@ def batches(shape: Shape, count: int) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def without() -> Iterator[None]:
-    """Operations that tell no graces."""
+    """Operations keep no histogram of graces."""
     with mock.patch.object(Operation, "tells_graces", property(lambda _: False)):
         yield
 
 
 def laid_out(windows: Any) -> tuple[Layout, list[Layout]]:
-    """The layout of final sums in these windows, or of a join, and those of what it reads."""
+    """The layout of final sums in these windows, or of a join, and the layouts of its inputs."""
     columns = pa.schema([one.with_name(one.name.removeprefix("k:").removeprefix("v:")) for one in SCHEMA])
     order = {"partition": "partition", "offset": "offset", "schema": columns}
     stream, other = (
@@ -100,7 +100,7 @@ def laid_out(windows: Any) -> tuple[Layout, list[Layout]]:
 
 
 def measured(shape: Shape, turns: int) -> tuple[list[float], list[float]]:
-    """(packing, stepping) in seconds, without it; and the same for what it costs besides: medians."""
+    """Median seconds to pack and to step without the histogram, and the median extra seconds with it."""
     layout, inputs = laid_out(shape.windows)
     stage, stores = Stage(layout), (DictStore(), DictStore())
 

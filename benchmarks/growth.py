@@ -1,10 +1,10 @@
-"""How rows per second grow or shrink with the size of a batch, the number of keys, of open windows and of tasks.
+"""Rows per second by the size of a batch, the number of keys, of windows and of tasks.
 
-Final counts and sums of tumbling windows over Parquet files that tidegate's workers read, one quantity at a time; the
-tasks in one process and on a standalone cluster of two workers, which is started on this machine for it.
-`make bench-growth` is the measurement, `--only` some of its axes, `--full` the ends of the ranges, `--smoke` a trial.
-All points are measured in turns, of which medians count, until 15 minutes are over, with `--full` 40, or `--minutes`.
-`make bench-page` draws.
+Final counts and sums of tumbling windows over Parquet files that tidegate's workers read, one quantity at a time; tasks
+in one process, and on a standalone cluster of two workers that is started on this machine. `make bench-growth` measures
+all axes, `--only` some of them, `--full` also the ends of the ranges; `--smoke` is a trial. All points are measured in
+turns, until 15 minutes are over, 40 with `--full`, or `--minutes`; a point is the median of its turns. `make
+bench-page` draws them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SPAN_MS = 60_000
 MINUTES = {"smoke": 15.0, "default": 15.0, "full": 40.0}
 TURNS = {"smoke": 1, "default": 3, "full": 3}
 IN_ONE_PROCESS = 0.75
-"""The part of the time that the axes in one process have where there is one on a cluster too."""
+"""Share of the time for the axes in one process if an axis on a cluster is measured too."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One quantity and its values, by size of the measurement."""
+    """One quantity and its values, by the size of the measurement."""
 
     name: str
     label: str
@@ -83,7 +83,7 @@ AXES = (
 )
 
 WORKERS, SLOTS, MEMORY = 2, 4, "2g"
-"""Of the cluster: as many slots as its axis has tasks at most, so that all of a batch run at once."""
+"""Of the cluster. Its slots are as many as the most tasks of its axis, so that all tasks of a batch run at once."""
 OF_CLUSTER = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": MEMORY}
 
 
@@ -113,7 +113,7 @@ def measured(spark: SparkSession, axis: str, value: int, smoke: bool, folder: Pa
 
 
 def explored(spark: SparkSession, axes: list[Axis], size: str, turns: int, folder: Path, end: float) -> dict[str, Any]:
-    """The points of `axes`, in their order and so many turns, of which none is begun after `end`."""
+    """The points of `axes` as JSON, measured in `turns` turns; no measurement begins after `end` (`time.monotonic`)."""
     measured(spark, "tasks", 2, True, folder)  # starts workers, and compiles
     taken: dict[str, dict[int, list[dict[str, Any]]]] = {axis.name: defaultdict(list) for axis in axes}
     steps = ((turn, axis, value) for turn in range(turns) for axis in axes for value in axis.values[size])
@@ -131,7 +131,7 @@ def explored(spark: SparkSession, axes: list[Axis], size: str, turns: int, folde
 
 
 def together(turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """One point that was measured several times: the median of its rates, with all of them, and the most memory."""
+    """One point from its turns: the median rate, all rates, and the largest memory (MiB)."""
     rates = [turn["rows_per_s"] for turn in turns]
     most = max(turn["worker_mib"] for turn in turns)
     return {"value": turns[0]["value"], "rows_per_s": round(median(rates)), "turns": rates, "worker_mib": most}
@@ -139,7 +139,7 @@ def together(turns: list[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def on_cluster(options: argparse.Namespace, folder: Path) -> Iterator[SparkSession]:
-    """A session on a standalone cluster that is there for as long; the package is shipped to its executors."""
+    """A session on a standalone cluster that ends with it; the package is shipped to its executors."""
     with Cluster(WORKERS, cores=SLOTS, memory=MEMORY) as cluster:
         there = argparse.Namespace(**{**vars(options), "master": cluster.url})
         with session(there, OF_CLUSTER) as spark:

@@ -1,7 +1,7 @@
-"""What a megabyte of state costs between Spark and Python, written and read: in eight bits a byte, and in seven.
+"""The time to write and to read a megabyte of state between Python and Spark: in eight bits a byte, and in seven.
 
 `python -m benchmarks.handing_over`, with `PYTHONPATH=src` where tidegate is not installed. One task, one map state in
-RocksDB, values of the size that `runtime/spark/worker/state.py` cuts them into.
+RocksDB, values of the size into which `runtime/spark/worker/state.py` cuts them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Values(StatefulProcessor):
 
 
 def measure(spark: SparkSession, size: int, folder: Path) -> dict[str, dict[str, float]]:
-    """Milliseconds per megabyte, by form: medians over the batches."""
+    """Median milliseconds per megabyte, by form and by "written" or "read"."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def note(frame: DataFrame, batch: int) -> None:

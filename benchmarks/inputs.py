@@ -17,7 +17,7 @@ Int64s = npt.NDArray[np.int64]
 SIZE_MS = 120_000
 GRACE_MS = 30_000
 HALVES = 2
-"""Source partitions, one file of each per micro-batch: Spark reads a file in one task, and there are two cores."""
+"""Source partitions, with one file each per micro-batch: Spark reads a file in one task, and there are two cores."""
 
 FIRST_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z, where a window starts
 DISORDER_MS = 20_000  # below the grace: out of order, never late
@@ -26,7 +26,7 @@ LATE_BY_MS = (SIZE_MS, 2 * SIZE_MS)
 
 @dataclass(frozen=True)
 class Shape:
-    """What is generated; equal shapes give equal files."""
+    """Parameters of a generated input; equal shapes give equal files."""
 
     keys: int
     rows: int
@@ -34,13 +34,13 @@ class Shape:
     batches: int
     late_share: float = 0.0
     batch_span_ms: int = 60_000
-    """How far event time moves in a micro-batch: with half a window, every second batch lets a window out."""
+    """Event time of a micro-batch; with half a window, every second batch closes a window."""
     seed: int = 2026
 
 
 @dataclass(frozen=True)
 class Half:
-    """The columns of one file, the keys as numbers."""
+    """The columns of one file; keys are numbers."""
 
     batch: int
     partition: int
@@ -71,24 +71,24 @@ def _timestamps(shape: Shape, rng: np.random.Generator, batch: int, rows: int) -
     ts = steady - rng.integers(0, DISORDER_MS, rows)
     late = rng.random(rows) < shape.late_share
     ts[late] -= rng.integers(*LATE_BY_MS, rows)[late]
-    # Nothing from before the first window's day: epoch milliseconds stay positive and windows aligned.
+    # No time before the first window: epoch milliseconds stay positive and windows aligned.
     return np.asarray(np.maximum(ts, FIRST_MS), dtype=np.int64)
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """Write `shape` as Parquet under `folder`, once, and return where."""
+    """Write `shape` as Parquet to a folder below `folder`, unless that was done before; returns the folder."""
     names = pa.array(key_names(np.arange(shape.keys)))
     name = "-".join(f"{name}={value}" for name, value in asdict(shape).items())
     return write_halves(folder / name, (_table(half, names) for half in halves(shape)))
 
 
 def sized(shapes: dict[str, Shape]) -> Callable[[str, Path], Path]:
-    """How a race makes its input: the shape by the size of the measurement, and the folder to write it to."""
+    """A function (size of the measurement, folder) that writes the shape of that size and returns its folder."""
     return lambda size, folder: write(shapes[size], folder)
 
 
 def write_halves(target: Path, tables: Iterable[pa.Table]) -> Path:
-    """Write one file per table, two of which are a micro-batch, unless that was done before."""
+    """Write one file per table, HALVES of which are a micro-batch, unless that was done before."""
     return write_files(target, tables, HALVES)
 
 
@@ -101,14 +101,14 @@ def write_files(target: Path, tables: Iterable[pa.Table], files: int, row_group:
     for number, table in enumerate(tables):
         path = target / f"batch-{number // files:04d}-{number % files}.parquet"
         pq.write_table(table, path, row_group_size=row_group)
-        # The file source reads by modification time: a second per batch keeps its files together.
+        # The file source reads by modification time: all files of a batch have the same second.
         os.utime(path, (FIRST_MS // 1000 + number // files,) * 2)
     done.touch()
     return target
 
 
 def batch_of(path: Path) -> str:
-    """What the files of a micro-batch have in common, in the order of the micro-batches."""
+    """The part of a file name that is the same in a micro-batch; it sorts in the order of the micro-batches."""
     return path.name.rpartition("-")[0]
 
 
@@ -117,7 +117,7 @@ def key_names(keys: Int64s) -> list[str]:
 
 
 def table(user: pa.Array, ts_ms: Int64s, amount: Int64s, partition: int, first_offset: int) -> pa.Table:
-    """A file's columns; its offsets follow each other from `first_offset` on."""
+    """The columns of a file; offsets are consecutive from `first_offset` on."""
     rows = len(ts_ms)
     return pa.table(
         {

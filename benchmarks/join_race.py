@@ -1,8 +1,8 @@
-"""A race of joins: as `race.Race`, over two folders of files, with a last micro-batch that closes all and is not timed.
+"""A race of joins: like `race.Race`, over two folders of files; the last micro-batch closes all and is not timed.
 
-A slow contestant runs the first micro-batches and the closing one. Without a partner a record leaves in another batch
-here than there, so a digest of the first batches alone would say nothing: what such a contestant lets out is compared
-with what tidegate lets out over the same files, in a run that is not timed.
+A slow contestant runs only the first micro-batches and the closing one. Contestants emit a record without a partner in
+different batches, so digests of the first batches of a longer run cannot be compared. Instead tidegate runs over the
+same few files, untimed, and the digests of all rows are compared.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from benchmarks.race import Bar, alternate, judged, report
 from benchmarks.two_sides import Shape, first, write
 
 TO_WARM_UP = 1
-"""Micro-batches of the turn that is not counted."""
+"""Micro-batches of the warm-up, which is not counted."""
 
 
 @dataclass(frozen=True)
 class JoinRace:
-    """A workload whose contestants are queries over the two folders of a shape; the fields as those of `race.Race`."""
+    """A workload whose contestants are queries over the two folders of a shape; fields as in `race.Race`."""
 
     name: str
     title: str
     shapes: dict[str, Shape]
-    """By size of the measurement."""
+    """By the size of the measurement."""
     contestants: tuple[Contestant, ...]
     bars: tuple[Bar, ...]
     check: Callable[[list[Contestant], SparkSession, Path], dict[str, str]] | None = None
     repeat: int = 1
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns, say what was found, and give it as JSON; raises AssertionError if rows differ."""
+        """Run all turns, print the results and return them as JSON; AssertionError if rows differ."""
         contestants = [each for each in self.contestants if options.wants(each.name)]
         checked = self.check(contestants, spark, folder) if self.check is not None else {}
         for name, sentence in checked.items():
@@ -63,7 +63,7 @@ class JoinRace:
     def _agreed(
         self, spark: SparkSession, contestants: list[Contestant], runs: dict[str, list[Run]], files: Path
     ) -> str:
-        """A sentence on how many rows were equal; AssertionError if some were not."""
+        """A sentence on the number of equal rows; AssertionError if rows differ."""
         over: dict[Path, list[Contestant]] = defaultdict(list)
         for contestant in contestants:
             if contestant.answers:
@@ -80,12 +80,12 @@ class JoinRace:
 
 
 def timed(one: Run) -> Run:
-    """A run without its closing micro-batch. Some let what it closes out in it, and others in an empty one after it."""
+    """A run without its closing micro-batch: some contestants emit its rows in it, others in an empty one after it."""
     return replace(one, rows=one.rows[:-1], seconds=one.seconds[:-1])
 
 
 def compared(digests: Mapping[str, Sequence[Digest]]) -> Digest:
-    """The digest that all have; AssertionError if they differ."""
+    """The digest of all runs; AssertionError if they differ."""
     (label, reference), *_ = ((label, each) for label, mine in digests.items() for each in mine)
     for other, mine in digests.items():
         for each in mine:

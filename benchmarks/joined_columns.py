@@ -1,7 +1,7 @@
 """The rows of a left join by its definition, in columns, for millions of records; shares no code with tidegate.
 
-A row is one number, so that rows are compared by sorting: the number of the user, the amount, and the price or nothing.
-The timestamp is left out: in a topic whose broker notes when a record came, it is nowhere to be seen.
+A row is one number, so that rows can be sorted and compared: the number of the user, the amount, and the price or none.
+The timestamp is left out: a topic in which the broker sets the timestamps does not have it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def rows(user: Int64s, amount: Int64s, price: Int64s) -> Int64s:
 
 
 def has_price(of_rows: Int64s) -> np.ndarray:
-    """Which rows are pairs."""
+    """A mask of the rows that are pairs."""
     return (of_rows & ((1 << _BITS) - 1)) > 0
 
 
 def left_joined(shape: Shape) -> Int64s:
-    """The rows of all records but the closing ones, once everything is closed."""
+    """The rows of all records, once all are closed; without the records that close them."""
     (user, ts_ms, amount), (others, other_ms, price) = (_columns(shape, side) for side in range(len(SIDES)))
     far = max(int(ts_ms.max()), int(other_ms.max())) + shape.window_ms + 1
     order = np.argsort(others * far + other_ms)
@@ -45,7 +45,7 @@ def left_joined(shape: Shape) -> Int64s:
 
 
 def _columns(shape: Shape, side: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Keys, milliseconds since the first, and values."""
+    """Keys, milliseconds since FIRST_MS, and values, without the records that close all."""
     every = list(halves(shape, side))[:-HALVES]
     key, ts_ms, value = (np.concatenate([getattr(half, of) for half in every]) for of in ("key", "ts_ms", "value"))
     return key, ts_ms - FIRST_MS, value

@@ -1,4 +1,4 @@
-"""The rows of a join of two streams by its definition, key by key; shares no code with tidegate. For small inputs."""
+"""The rows of a join of two streams by its definition, key by key, for small inputs; shares no code with tidegate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Row = tuple[str, int | None, int | None, int]
 Rows = Counter[Row]
 
 _Records = dict[int, list[tuple[int, int]]]
-"""Timestamp and value of the records of each key."""
+"""Timestamps (ms) and values of the records of each key."""
 
 
 def joined(shape: Shape, how: str) -> Rows:
-    """The rows of a join that loses no record and has closed all of them."""
+    """The rows of a join that drops no record, once all are closed."""
     left, right = (_records(shape, side) for side in range(len(SIDES)))
     rows: Rows = Counter()
     for key in left.keys() | right.keys():
@@ -44,5 +44,5 @@ def _records(shape: Shape, side: int) -> _Records:
 
 
 def differing(rows: Rows, right: Rows) -> int:
-    """How many rows are in one of them and not in the other."""
+    """Number of rows that are in one of the two and not in the other."""
     return ((rows - right) + (right - rows)).total()

@@ -1,7 +1,7 @@
-"""What the kernel itself takes, without Spark: seconds of one processor per batch, packing and stepping, one task.
+"""The time of the kernel without Spark: seconds of one processor per batch, to pack and to step, one task.
 
-`python -m benchmarks.kernel`, with `PYTHONPATH=src` where tidegate is not installed. Few records on many keys show what
-a batch pays for what is held, many records on few keys what it pays per record.
+`python -m benchmarks.kernel`, with `PYTHONPATH=src` where tidegate is not installed. Few records on many keys show the
+cost of a batch for the state, many records on few keys the cost per record.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from tidegate.runtime.spark.worker.memory import keep
 WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
 BATCHES, TURNS = 3, 7
 SPREAD = (1, 8, 64, 400)
-"""Tasks that the blobs of a map task are for."""
+"""Numbers of tasks to which a map task sends its blobs."""
 SEGMENTS = 8
-"""Batches that the keys of a window that closes came in."""
+"""Number of batches that bring the keys of a window that closes."""
 
 
 @dataclass(frozen=True)
 class Sizes:
     held: tuple[tuple[int, int], ...] = ((300_000, 10_000), (20_000, 200_000))
-    """(keys that are held, records of a batch)"""
+    """(keys in the state, records of a batch)"""
     strings: tuple[int, int] = (2_000_000, 500_000)
-    """(distinct keys, rows) of a column that is numbered"""
+    """(keys to draw from, rows) of a column whose distinct strings are numbered"""
     packed: tuple[int, int] = (100_000, 500_000)
-    """(keys, rows) of a batch that is packed over and over"""
+    """(keys, rows) of a batch that is packed repeatedly"""
     closed: int = 4_000_000
     """Keys of a window that closes."""
     processes: int = 5
-    """How many of each kind pack, and close."""
+    """Number of processes of each kind that pack, and that close."""
 
 
 SMOKE = Sizes(held=((300, 10),), strings=(20_000, 10_000), packed=(100, 500), closed=8_000, processes=1)
@@ -102,7 +102,7 @@ def batch(names: pa.Array, keys: Int64s, offset: int) -> pa.RecordBatch:
 
 
 def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> float:
-    """The best of some batches of `rows` records, of random keys among `held` that had a record each before."""
+    """Seconds of the fastest of BATCHES batches of `rows` records; their keys are random among `held` stored keys."""
     names, rng = pa.array(key_names(np.arange(held))), np.random.default_rng(2026)
     first = batch(names, np.arange(held), 0)
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
@@ -120,7 +120,7 @@ def seconds(build: Callable[[tg.KStream], tg.KTable], held: int, rows: int) -> f
 
 
 def numbering(distinct: int, rows: int) -> dict[str, float]:
-    """Seconds to number strings by `kernel/columns/factorize.py` and by Arrow's dictionary, in alternation."""
+    """Fewest seconds to number strings by `kernel/columns/factorize.py` and by Arrow's dictionary, in turns."""
     keys = np.random.default_rng(2026).integers(0, distinct, rows)
     column = pa.chunked_array([pa.array(key_names(keys))])
     ways: dict[str, Callable[[pa.ChunkedArray], object]] = {
@@ -137,14 +137,14 @@ def numbering(distinct: int, rows: int) -> dict[str, float]:
 
 
 def to_pack(keys: int, rows: int) -> tuple[Layout, pa.RecordBatch]:
-    """What a map task of W1 packs."""
+    """The layout and the records of a map task of W1."""
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
     given = batch(pa.array(key_names(np.arange(keys))), np.random.default_rng(2026).integers(0, keys, rows), 0)
     return Layout(operation(TOPOLOGIES["agg(tg.sum), final"](stream).node), given.schema, sorts=False), given
 
 
 def packing(keys: int, rows: int) -> float:
-    """Seconds to pack a batch of W1 once a worker has packed some."""
+    """Median seconds to pack a batch of W1 in a worker that has already packed some."""
     layout, given = to_pack(keys, rows)
 
     def once() -> float:
@@ -157,20 +157,20 @@ def packing(keys: int, rows: int) -> float:
 
 
 def blob_bytes(tasks: int, keys: int, rows: int) -> int:
-    """What a map task sends to so many tasks, all in all."""
+    """Bytes of all blobs that a map task sends to `tasks` tasks."""
     layout, given = to_pack(keys, rows)
     return sum(len(blob) for _, blob in pack(layout, [given], range(tasks)))
 
 
 def close(rows_at_once: int, keys: int) -> tuple[float, float]:
-    """Seconds of the step that closes a window of so many keys, and by how many MiB it makes the process larger."""
+    """Seconds of the step that closes a window of `keys` keys, and growth of the peak memory of the process (MiB)."""
     layout = replace(to_pack(1, 1)[0], tuning=Tuning(close_rows=rows_at_once))
     stage, store = Stage(layout), DictStore()
     size = keys // SEGMENTS
     for low in range(0, keys, size):
         given = batch(pa.array(key_names(np.arange(low, low + size))), np.arange(size), low)
         stage.step(store, [dict(pack(layout, [given], [0]))[0]])
-    # What is free by now is not taken anew.
+    # The step may use memory that is already free: that is not counted.
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     left = sum(part.num_rows for part in stage.begin(store, [], end_of_input=True).parts)
     assert left == keys, left
@@ -178,7 +178,7 @@ def close(rows_at_once: int, keys: int) -> tuple[float, float]:
 
 
 def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
-    """`close` of a window merged whole and in parts, taking turns: medians."""
+    """Medians of `close` for a window merged whole and in parts, in turns."""
     ways = {"whole": keys, "in parts": Tuning().close_rows}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(processes):
@@ -189,7 +189,7 @@ def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
 
 
 def packings(keys: int, rows: int, processes: int) -> dict[str, float]:
-    """Seconds to pack a batch, in workers that hand back what they free and in those that keep it, taking turns."""
+    """Median seconds to pack a batch in workers that return freed memory to the system, and in workers that keep it."""
     ways = {"as malloc has it": None, "as a worker of tidegate": keep}
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(processes):

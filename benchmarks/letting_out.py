@@ -1,4 +1,4 @@
-"""What a row that leaves costs on its way from Python through `observe()`: each by itself, and in lists.
+"""The cost of an emitted row on its way from Python through `observe()`: sent one by one, and in lists.
 
 `python -m benchmarks.letting_out`, with `PYTHONPATH=src` where tidegate is not installed. Rows of a windowed count and
 sum with the metrics of final results, from `mapInArrow` into a sink that drops them, both ways in turns.
@@ -39,7 +39,7 @@ METRICS = numbers(("final", "suppression", "unbound"))
 
 @cache
 def _part(rows: int) -> pa.Table:
-    """Made once in a worker: it is not what is measured."""
+    """A part of `rows` rows. Cached in a worker: making it is not measured."""
     at = np.arange(rows)
     start, end = (pa.array(np.full(rows, us)).cast(SCHEMA.field("window_start").type) for us in (0, 120_000_000))
     keys = pa.array([f"key-{number:08d}" for number in range(rows)])
@@ -48,7 +48,7 @@ def _part(rows: int) -> pa.Table:
 
 @dataclass
 class _Rows:
-    """So many rows in one part."""
+    """A result with `rows` rows in one part."""
 
     rows: int
     metrics: dict[str, float] = field(default_factory=lambda: {"records": 1.0, "late": 0.0})
@@ -60,7 +60,7 @@ class _Rows:
 
 
 def in_lists(source: DataFrame, rows: int) -> DataFrame:
-    """As tidegate lets them out."""
+    """`rows` rows in lists, as tidegate sends them."""
 
     def send(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(tasks)  # or else Spark takes another worker the next time
@@ -72,7 +72,7 @@ def in_lists(source: DataFrame, rows: int) -> DataFrame:
 
 
 def one_by_one(source: DataFrame, rows: int) -> DataFrame:
-    """The same, with the numbers in columns beside those of the rows, and a row for them that is filtered out."""
+    """The same rows one by one; metrics have columns of their own, in a row of their own that is filtered out."""
     wire = wire_schema(SCHEMA, METRICS)
     schema = pa.schema([*wire.field(ROWS).type.value_type, *(each for each in wire if each.name != ROWS)])
 
@@ -95,7 +95,7 @@ FORMS: dict[str, Callable[[DataFrame, int], DataFrame]] = {"one by one": one_by_
 
 
 def measure(spark: SparkSession, rows: int, turns: int) -> dict[str, list[float]]:
-    """Microseconds of a core per row, by form, of each turn."""
+    """Microseconds of a core per row in each turn, by form."""
     tasks = spark.range(0, TASKS, 1, TASKS)
     answers = {
         form: made(tasks, rows).selectExpr("count(1)", "sum(n)", "sum(total)").collect() for form, made in FORMS.items()
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # As workers import it: what is cached must be the module's, not a copy in every task.
+    # As workers import it: the cache must belong to the module, not to a copy in every task.
     from benchmarks import letting_out  # noqa: PLW0406
 
     raise SystemExit(letting_out.main())

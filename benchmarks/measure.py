@@ -1,4 +1,4 @@
-"""Runs one streaming query to the end of its input and reads time and memory off it."""
+"""Runs one streaming query to the end of its input and measures its time and memory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from benchmarks.inputs import batch_of
 from benchmarks.two_sides import SIDES
 
 WARM_UP = 2
-"""Batches not counted: the first starts the Python workers, the second still compiles."""
+"""Batches that are not counted: the first starts the Python workers, the second still compiles."""
 SAMPLE_S = 0.25
 QUIET_PERCENT = 20
-"""Of the CPU in use before a run starts: above it something else runs, and the numbers say little."""
+"""Use of the CPU before a run; above it something else runs, and the numbers mean little."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Rows that left, whatever their order: how many, and the sum and the exclusive or of their hashes."""
+    """Digest of emitted rows in any order: their number, and the sum and the exclusive or of their hashes."""
 
     rows: int = 0
     total: int = 0
@@ -49,16 +49,16 @@ class Digest:
 
 @dataclass(frozen=True)
 class Run:
-    """Rows and seconds of each micro-batch that had input, what left, the largest memory, and how busy others were.
+    """Rows and seconds of each micro-batch with input, digests, the largest memory (MiB), and the CPU use before (%).
 
-    worker_mib is the largest Python worker (resident), python_mib all of them (what they share, once), own_mib the
-    largest worker without what it shares.
+    worker_mib is the largest Python worker (resident), python_mib all workers (shared memory counted once), own_mib the
+    largest worker without shared memory.
     """
 
     rows: list[int]
     seconds: list[float]
     digests: list[Digest]
-    """Of each micro-batch, also of those at the end that had no input."""
+    """Of each micro-batch, also of those without input at the end."""
     jvm_mib: float
     python_mib: float
     worker_mib: float
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Rows per second over all timed batches together, dear ones (a window leaves) and cheap ones."""
+        """Rows per second over all timed batches together: expensive batches, which close a window, and cheap ones."""
         return sum(self.rows[WARM_UP:]) / sum(self.seconds[WARM_UP:])
 
     @property
@@ -81,7 +81,7 @@ class Run:
 
 @contextmanager
 def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    """A query keeps the settings of its start, so they may be put back right after."""
+    """Set `wanted` in the session meanwhile. A query keeps the settings of its start, so a start is enough."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
@@ -97,7 +97,7 @@ def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: str) -> Iterator[StreamingQuery]:
-    """The query of `contestant` over all files in `folder`, after its end and with its checkpoint still there."""
+    """The finished query of `contestant` over all files in `folder`; its checkpoint is deleted afterwards."""
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
         with settings(spark, contestant.settings):
@@ -119,7 +119,7 @@ def digested(frame: DataFrame) -> DataFrame:
 
 
 def digest_of(frame: DataFrame) -> Digest:
-    """Of rows that are there already."""
+    """The digest of the rows of a static frame."""
     (row,) = frame.agg(*_digesting(frame)).collect()
     return Digest(row["rows"], row["total"] or 0, row["xor"] or 0)
 
@@ -151,7 +151,7 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
 
 
 def progress_of(query: StreamingQuery) -> list[dict[str, Any]]:
-    """Of each micro-batch what Spark says of it."""
+    """Spark's progress report of each micro-batch."""
     return [json.loads(_as_json(each)) for each in query.recentProgress]
 
 
@@ -161,7 +161,7 @@ def digest(progress: dict[str, Any]) -> Digest:
 
 
 def rows_of(folder: Path) -> list[int]:
-    """The rows of each micro-batch, of both sides if there are two; Spark counts files where it reads no rows."""
+    """Number of rows of each micro-batch, of both sides if there are two. Spark counts files if it reads no rows."""
     sides = [side for name in SIDES if (side := folder / name).is_dir()] or [folder]
     rows: dict[str, int] = defaultdict(int)
     for path in (path for side in sides for path in side.glob("*.parquet")):
@@ -175,12 +175,11 @@ def _as_json(progress: Any) -> str:
 
 @contextmanager
 def peaks(*of: psutil.Process) -> Iterator[dict[str, float]]:
-    """The largest memory (MiB), sampled: of the JVM and of a Python worker (resident), of all workers (shared, once).
+    """The largest memory (MiB), sampled, of the processes that this one started, or of `of` and their children.
 
-    `own` is the largest part that a worker shares with no other process.
-
-    Of all that this process started, or of `of` and all that it started. Memory that an earlier query left to the JVM,
-    and workers that Spark keeps for reuse, are in it.
+    `java` is the JVM (resident), `worker` the largest Python worker (resident), `python` all workers (shared memory
+    counted once), `own` the largest worker without shared memory. Memory that an earlier query left to the JVM, and
+    workers that Spark keeps for reuse, are included.
     """
     peak = {"java": 0.0, "python": 0.0, "worker": 0.0, "own": 0.0}
 
@@ -215,12 +214,12 @@ def _resident(of: tuple[psutil.Process, ...]) -> dict[str, float]:
     found = {"java": 0.0, "python": 0.0, "worker": 0.0, "own": 0.0}
     for process in _family(of):
         try:
-            # By its program: what the JVM forks goes by another name until it has started.
+            # By its program: a process that the JVM forks has another name until it has started.
             if Path(process.exe()).name == "java":
                 found["java"] += process.memory_info().rss / 2**20
             else:
                 full = process.memory_full_info()
-                # Linux tells what a process' part is of pages that forked workers share.
+                # Linux reports the share of a process in pages that forked workers share.
                 found["python"] += getattr(full, "pss", full.rss) / 2**20
                 found["worker"] = max(found["worker"], full.rss / 2**20)
                 found["own"] = max(found["own"], full.uss / 2**20)

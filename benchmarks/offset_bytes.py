@@ -1,8 +1,8 @@
-"""What missing offsets cost between map tasks and tasks: MB of all blobs of one `pack`, to 8 and to 32 tasks.
+"""The cost of missing offsets between map tasks and tasks: MB of all blobs of one `pack`, to 8 and to 32 tasks.
 
-`python -m benchmarks.offset_bytes`; `--before FOLDER` packs the same with the tidegate of another checkout besides.
-300,000 records of one partition, 1,000 keys drawn at random, five minutes of time. "half" has random offsets and times
-that are up to 5 s out of order. Decision 0025 quotes the table.
+`python -m benchmarks.offset_bytes`; `--before FOLDER` also packs the same with the tidegate of another checkout.
+300,000 records of one partition, 1,000 keys drawn at random, five minutes of time. "half" has random offsets, and times
+up to 5 s out of order. Decision 0025 quotes the table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _table(stream: Any, plan: str) -> Any:
 
 
 def measured(rows: int) -> dict[str, list[int]]:
-    """Bytes to 8 and to 32 tasks by line, with the tidegate that this process imports."""
+    """Bytes to 8 and to 32 tasks, by "plan|offsets|way", with the tidegate that this process imports."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,21 +1,28 @@
-"""What a batch costs over much state: milliseconds of one processor, bytes read and written.
+"""The cost of a batch over much state: milliseconds of one processor, bytes read and written.
 
-`python -m benchmarks.open_records`. `--before FOLDER` runs the same with the tidegate of another checkout besides, each
-point in a process of its own. The inputs are those of J3 and J4 (`workloads.open_joins`) and J6
-(`workloads.large_table`), through pack and step of one task without Spark. The open records come first; the table has
-the median of the small batches behind them, of 5,000 records a side. In J4 an hour is open, and few or many records lie
-in it; in J4-hot one key has a tenth of the left ones; in J3 the window grows with what is open, and the pairs of a
-batch stay as many. In J6 a table of so many keys comes first, and a small batch has 10,000 records and 1,000 changes.
-In J1-inner and J1-left so many keys have one pair a record; with `--rows 1_000_000` these are the batches of J1, and
-with two million keys those of J2.
-Of `updates`, so many keys are in one window, in front of small batches of 10,000 records; `updates-function` has a
-Python function instead of a sum. (`--rows 500_000 --open 100_000`: batches that have all keys.)
-Of `sessions` and `sliding`, so many windows of as many keys are open, each for an hour. Half of the 10,000 records of a
-small batch are of these keys, the others of new ones, and about as many windows close. (With `--rows` of all keys or
-more, records are of these keys alone.)
+`python -m benchmarks.open_records`. `--before FOLDER` also runs the same with the tidegate of another checkout, each
+point in a process of its own. The inputs of J3 and J4 (`workloads.open_joins`) and J6 (`workloads.large_table`) go
+through pack and step of one task without Spark. N is a number of `--open`. The open records come first; the table has
+the median of the small batches after them, of 5,000 records a side.
 
-The megabytes are the most that the process has in a step, and those that were there before it; steps that load what is
-there first are among them. The store is in files, and memory is used again as in a worker. Linux alone says them.
+J4        N records are open in one hour.
+J4-hot    The same; one key has a tenth of the left records.
+J3        N records are open; the window grows with N, the pairs of a batch do not.
+J6        A table of N keys comes first; a small batch has 10,000 records and 1,000 changes.
+J1-inner, J1-left
+          N keys have one pair a record; with `--rows 1_000_000` these are the batches of J1, and with two million keys
+          the batches of J2.
+updates   N keys are in one window before small batches of 10,000 records. (`--rows 500_000 --open 100_000`: batches
+          that have all keys.)
+updates-function
+          The same with a Python function instead of a sum.
+sessions, sliding
+          N windows of N keys are open, each for an hour. Half of the 10,000 records of a small batch have these keys,
+          the others new keys, and about as many windows close. (With `--rows` of all keys or more, all records have
+          these keys.)
+
+The megabytes are the largest memory of the process in a step, and the memory before the step; steps that load the open
+records count too. The store is in files, and memory is reused as in a worker. Linux only.
 """
 
 from __future__ import annotations
@@ -40,20 +47,20 @@ HOWS = {"J1-inner": "inner", "J1-left": "left"}
 WORKLOADS = (*HOWS, "J3", "J4", "J4-hot", "J6", *UPDATES, *BY_KEY)
 ROWS = 5_000
 LOAD_ROWS = 1_000_000
-"""Records of a batch that loads a window."""
+"""Records of a batch that loads state."""
 BATCHES = 5
 _PROCESS = Path("/proc/self")
 
 
 def megabytes(name: str) -> float:
-    """What the system says of this process: VmRSS is what it has now, VmHWM the most since `VmHWM` was reset."""
+    """Megabytes of this process now (`VmRSS`), or at most since `VmHWM` was reset (`VmHWM`)."""
     found = (line.split() for line in (_PROCESS / "status").read_text().splitlines())
     return next(int(words[1]) / 1024 for words in found if words[0] == f"{name}:")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is measured, and the records of each batch by side; the first `load` batches are not measured."""
+    """The operation to measure, and the records of each batch by side; the first `load` batches only load state."""
 
     op: Any
     load: int
@@ -61,7 +68,7 @@ class Prepared:
 
 
 def two_streams(workload: str, entries: int, rows: int) -> Prepared:
-    """J3 and J4: so many records are open before the small batches come. J1: every batch is alike."""
+    """J3 and J4: `entries` records are open before the small batches. J1: all batches are alike."""
     import tidegate as tg
     from benchmarks.two_sides import GRACE_MS, VALUES, Half, Shape, Stretch, halves, span_for
     from benchmarks.workloads.joins import WINDOW_MS
@@ -93,7 +100,7 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
 
 
 def stream_and_table(entries: int, rows: int) -> Prepared:
-    """J6: a table of so many keys is loaded before the small batches come."""
+    """J6: a table of `entries` keys is loaded before the small batches."""
     import numpy as np
 
     import tidegate as tg
@@ -119,7 +126,7 @@ def stream_and_table(entries: int, rows: int) -> Prepared:
 
 
 def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
-    """Updates of one window, which has so many keys before the small batches come."""
+    """Updates of one window, which has `entries` keys before the small batches."""
     import numpy as np
 
     import tidegate as tg
@@ -145,7 +152,7 @@ def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
 
 
 def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
-    """Final results of sessions or sliding windows, of which so many are open before the small batches come."""
+    """Final results of sessions or sliding windows, `entries` of which are open before the small batches."""
     import numpy as np
 
     import tidegate as tg
@@ -158,12 +165,12 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
         windows = tg.SlidingWindows.of_time_difference_and_grace("10 minutes", f"{gap_ms} ms")
     table = tg.stream("events", **ORDER).group_by_key().windowed_by(windows).agg(total=tg.sum("amount"))
     final = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
-    # The first small batch may change how windows are stored; it counts as loading.
+    # The first small batch may change the storage of windows; it counts as loading.
     small = BATCHES + 1
     names = named(entries + (rows * small if rows < entries else 0))
 
     def times(numbers: Any) -> Any:
-        """Evenly, and not early: all records before the first hour would share a sliding window."""
+        """Even timestamps (ms) from the second hour on: records of the first hour would share a sliding window."""
         return gap_ms + numbers * gap_ms // entries
 
     def batches() -> Iterator[list[list[Any]]]:
@@ -173,7 +180,7 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
             fresh = entries + number * rows + np.arange(rows)
             keys, at = rng.integers(0, entries, 2 * rows), np.full(2 * rows, 2 * gap_ms + number)
             if rows < entries:
-                # Keys that closed lately begin anew.
+                # New keys, and old keys whose windows are still open.
                 keys = np.concatenate((fresh, rng.integers((number + 1) * rows, entries, rows)))
                 at = np.tile(times(fresh), 2)
             yield [[record_batch(names, keys, "amount", keys % 97, at, 0, entries + number * 2 * rows)]]
@@ -185,7 +192,7 @@ ORDER: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partiti
 
 
 def named(keys: int) -> Any:
-    """The names of so many keys."""
+    """The names of the keys 0 to `keys` - 1."""
     import numpy as np
     import pyarrow as pa
 
@@ -195,7 +202,7 @@ def named(keys: int) -> Any:
 
 
 def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partition: int, offset: int) -> Any:
-    """Records of one partition as the map step is given them."""
+    """Records of one partition, in the columns of the map step's input."""
     import numpy as np
     import pyarrow as pa
 
@@ -206,7 +213,7 @@ def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partit
 
 
 def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
-    """The medians of one point, in this process and with the tidegate it imports."""
+    """The numbers of one point by column of the table, with the tidegate that this process imports."""
     from itertools import chain
 
     from tidegate.kernel.exchange.packing import pack
@@ -251,7 +258,7 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
 
 
 def counting(folder: Path) -> Any:
-    """A store in files, but for the named values, that counts the bytes it reads and writes."""
+    """A store that counts the bytes it reads and writes; only its named values are in memory, all others in files."""
     from tidegate.kernel.state.store import DictStore
 
     class Counting(DictStore):

@@ -1,9 +1,8 @@
-"""What one record costs over many open windows: milliseconds of one processor, and bytes written to the store.
+"""The cost of one record over many open windows: milliseconds of one processor, and bytes written to the store.
 
-`python -m benchmarks.open_windows`. `--before FOLDER` runs the
-same with the tidegate of another checkout besides, in a process of its own. Each line has a plan and a number of open
-windows, one to a key and minute. They come in one batch; then come batches of one record each, of which the table has
-the median.
+`python -m benchmarks.open_windows`. `--before FOLDER` also runs the same with the tidegate of another checkout, in a
+process of its own. Each line has a plan and a number of open windows, one per key and minute. One batch opens them all;
+the table has the median of later batches, of one record each.
 
 The last line is one record with windows of a day that start every second, as updates: it is in 86,400 windows.
 """
@@ -45,7 +44,7 @@ def plans(stream: Any) -> dict[str, Any]:
 
 
 def measured(windows: list[int], plan: str) -> Found:
-    """Milliseconds and bytes of one record over so many windows, in this process and with the tidegate it imports."""
+    """Milliseconds and bytes of one record by line of the table, with the tidegate that this process imports."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What a benchmark is told on its command line, the Spark session it makes of it, and what it notes of the machine."""
+"""The command line of a benchmark, its Spark session, and the versions and machine that its report names."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 
 AS_INSTALLED, TUNED = "as-installed", "tuned"
 SETTINGS = (AS_INSTALLED, TUNED)
-"""As installed is what `tg.configure(builder)` sets, and Spark's defaults. Tuned are the settings with a price as well
-(docs/operations.md), for all contestants alike."""
+"""As installed: the settings of `tg.configure(builder)`, and Spark's defaults. Tuned: also the settings that have a
+price (docs/operations.md), the same for all contestants."""
 
 FILES_WITHOUT_FORKS = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
-"""Where tuned. On a local disk Spark's default starts the program `readlink` four times for each file of
-the checkpoint, 20 times in a batch of two tasks; the storage of a cluster does not (decision 0012)."""
+"""Only if tuned. On a local disk Spark's default manager starts the program `readlink` four times for each file of the
+checkpoint, 20 times in a batch of two tasks; with the storage of a cluster it does not (decision 0012)."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How large (smoke, default or full), how often, and who takes part."""
+    """The size of a measurement (smoke, default or full), its turns, and its contestants."""
 
     size: str = "default"
     repeat: int = 0
-    """Turns of each contestant; 0 is what the workload finds enough."""
+    """Turns of each contestant; 0: the workload's own number."""
     contestants: tuple[str, ...] = ()
 
     def wants(self, contestant: str) -> bool:
@@ -51,12 +51,12 @@ class Options:
 
 
 def size_of(options: argparse.Namespace) -> str:
-    """As `Options.size`, of what `--smoke` and `--full` say."""
+    """`Options.size`, given `--smoke` and `--full`."""
     return "smoke" if options.smoke else "full" if options.full else "default"
 
 
 def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.ArgumentParser:
-    """`parser` with what every benchmark takes."""
+    """`parser` with the options of every benchmark."""
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / results)
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
@@ -69,12 +69,12 @@ def arguments(parser: argparse.ArgumentParser, results: str) -> argparse.Argumen
 def session(
     options: argparse.Namespace, more: Mapping[str, str] | None = None, settings: str = ""
 ) -> Iterator[SparkSession]:
-    """Spark as all benchmarks run it, stopped in the end; `more` are further settings of its start.
+    """The Spark session of all benchmarks, stopped in the end; `more`: further settings of its start.
 
-    `settings` is one of SETTINGS; the first of those that were asked for if left out.
+    `settings` is one of SETTINGS; if left out, the first of `options.settings`.
     """
     tuned = (settings or options.settings[0]) == TUNED
-    # Workers run the `python3` of the PATH unless told which.
+    # By default workers run the `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.master(options.master)
@@ -92,7 +92,7 @@ def session(
         builder = builder.config(name, value)
     spark: SparkSession = tg.configure(builder, faster=tuned).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # Some rows are there to show what leaving out partition and offset means; it need not be told.
+    # Some contestants leave out partition and offset to show the effect: no warning is needed.
     warnings.filterwarnings("ignore", category=tg.TidegateWarning)
     try:
         yield spark

@@ -1,4 +1,4 @@
-"""Writes what was measured into docs/benchmarks.md, between its two marks, and draws growth: `make bench-page`."""
+"""Writes results into docs/benchmarks.md, between its two marks, and draws growth: `make bench-page`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HEADING = "### "
 COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-where")
 """In the order of the page."""
 OF_MAKE = {"make bench": {"settings": list(SETTINGS)}, "make bench-peers": {"settings": [TUNED]}}
-"""What the command says by itself."""
+"""Settings that a command has by default, so that the page need not repeat them."""
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 420, 240, 60, 36, 20, 44
 INK, LINE = "#24292f", "#0969da"
 
 
 def main() -> int:
-    """Sections of what was not measured anew stay as they are."""
+    """Replace the sections that have new results; the other sections stay."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
@@ -44,14 +44,14 @@ def main() -> int:
 
 
 def merged(old: str, measured: list[str]) -> str:
-    """The sections of `old`, each begun by its heading, with those that were measured in their places."""
+    """The sections of `old`, each with its heading; those of `measured` replace or join them, in order of the page."""
     held = [f"{HEADING}{section.rstrip()}" for section in old.split(HEADING)[1:]]
     sections = {_name(section): section for section in [*held, *measured]}
     return "\n\n".join(sections[name] for name in sorted(sections))
 
 
 def _name(section: str) -> tuple[int, int, str]:
-    """What a section is of, so that they sort: its command, and its workload."""
+    """The name of a section, which sorts as on the page: its command, and its workload."""
     asked = re.search(r"`make (bench[a-z-]*)", section)
     if asked is None:
         raise ValueError(f"a section of {PAGE} does not say what measured it: {section[:60]!r}")
@@ -111,7 +111,7 @@ Cells = Sequence[tuple[str, Callable[[dict[str, Any]], str]]]
 
 
 def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str:
-    """The section of one workload; what `by_settings` has of several settings of Spark stands side by side."""
+    """The section of one workload; speeds with several settings of Spark (`by_settings`) stand side by side."""
     several, found = len(by_settings) > 1, list(by_settings.values())[-1]
     rows = {of: _rows(each) for of, each in by_settings.items()}
     speeds, others = _columns(name, found)
@@ -128,14 +128,14 @@ def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str
 
 
 def _rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What was measured, by the label of its row."""
+    """Results by the label of their row."""
     if "found" in found:
         return {f"{one['label']}, {one['entries']:,} open": one for one in found["found"]}
     return {one["label"]: one for one in found["contestants"].values()}
 
 
 def _columns(name: str, found: dict[str, Any]) -> tuple[Cells, Cells]:
-    """How fast it was, and what else is told."""
+    """The columns of speed, and the other columns."""
     if "found" in found:
         return [("seconds a batch", lambda one: f"{median(one['batch_s'][2:] or one['batch_s']):.3f}")], [
             ("largest worker MiB", lambda one: f"{one['worker_mib']:,.0f}"),
@@ -192,7 +192,7 @@ def _point(point: dict[str, Any]) -> str:
 
 
 def drawn(label: str, points: list[dict[str, Any]]) -> str:
-    """M rows/s over a quantity, whose values are set at equal distances."""
+    """An SVG of M rows/s over a quantity, with its values at equal distances."""
     drawing = Drawing(WIDTH, f"Rows per second over {label}")
     top = max(p["rows_per_s"] for p in points) / 1e6
     step = (WIDTH - LEFT - RIGHT) / max(1, len(points) - 1)

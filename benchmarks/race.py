@@ -1,9 +1,9 @@
-"""A race: contestants take turns over the same files, and every one that ran to the end must have given the same rows.
+"""A race: contestants take turns over the same files, and all must emit the same rows.
 
-A query's rows go into a sink that drops them, past a digest per micro-batch (how many, the sum and the exclusive or of
-their 64-bit hashes) that Spark computes on the way: so the rows of the very runs that are measured are compared,
-whatever their order, and none has to be stored. A slow contestant runs the first micro-batches alone, and its digest is
-compared with that of the same micro-batches of the others.
+The rows of a query go into a sink that drops them. On the way Spark computes a digest per micro-batch: the number of
+rows, the sum and the exclusive or of their 64-bit hashes. So the rows of the measured runs themselves are compared, in
+any order, and none has to be stored. A slow contestant runs only the first micro-batches; its digest is compared with
+the digest of the same micro-batches of the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OURS = ("tidegate", FILES)
 
 
 class Timed(Protocol):
-    """A run that was measured: what a table says of it."""
+    """A measured run: the numbers of its row in a table."""
 
     @property
     def rows(self) -> list[int]: ...
@@ -47,7 +47,7 @@ class Timed(Protocol):
 
 
 class Named(Protocol):
-    """Who ran, and with what."""
+    """A contestant by name, with its label and settings."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Race:
-    """A workload whose contestants are queries over one folder of files; `write(size, folder)` makes it."""
+    """A workload whose contestants are queries over one folder of files, which `write(size, folder)` makes."""
 
     name: str
     title: str
@@ -80,12 +80,12 @@ class Race:
     contestants: tuple[Contestant, ...]
     bars: tuple[Bar, ...]
     check: Callable[[list[Contestant], SparkSession, Path], dict[str, str]] | None = None
-    """What else is compared, on an input of its own: a sentence per contestant."""
+    """A further comparison, on an input of its own: a sentence per contestant."""
     repeat: int = 1
-    """Turns of each contestant, unless the command line says how many."""
+    """Turns of each contestant, unless the command line has `--repeat`."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns, say what was found, and give it as JSON; raises AssertionError if rows differ."""
+        """Run all turns, print the results and return them as JSON; AssertionError if rows differ."""
         contestants = [each for each in self.contestants if options.wants(each.name)]
         checked = self.check(contestants, spark, folder) if self.check is not None else {}
         for name, sentence in checked.items():
@@ -99,22 +99,22 @@ class Race:
 
 
 def turns(spark: SparkSession, options: Options, contestants: list[Contestant], files: Path) -> dict[str, list[Run]]:
-    """A B C A B C, after a turn that is not counted: Java is slow until it has compiled what it runs."""
+    """Runs in the order A B C A B C, after a turn that is not counted: Java is slow until it has compiled its code."""
     for contestant in contestants if not options.smoke else ():
         run(spark, contestant, prefix(files, contestant.batches))
     return alternate(contestants, options.repeat, lambda each: run(spark, each, prefix(files, each.batches)))
 
 
 class UnableError(Exception):
-    """A contestant cannot be run here; the message says why, and what to do."""
+    """A contestant cannot be run here; the message has the reason and the remedy."""
 
 
 def alternate(
     contestants: Sequence[N], repeat: int, once: Callable[[N], R], unable: dict[str, str] | None = None
 ) -> dict[str, list[R]]:
-    """A B C A B C: what disturbs a turn disturbs all in it.
+    """Runs in the order A B C A B C: a disturbance of a turn affects all contestants.
 
-    Who raises UnableError is left out from then on, and `unable` says why.
+    A contestant that raises UnableError is left out from then on, and `unable` gets its message.
     """
     unable = {} if unable is None else unable
     runs: dict[str, list[R]] = {each.name: [] for each in contestants}
@@ -138,7 +138,7 @@ def alternate(
 
 
 def prefix(files: Path, batches: int | None) -> Path:
-    """A folder with the files of the first micro-batches."""
+    """A folder with the files of the first `batches` micro-batches; None: all."""
     every = sorted(files.glob("*.parquet"))
     if batches is None or batches * HALVES >= len(every):
         return files
@@ -151,7 +151,7 @@ def prefix(files: Path, batches: int | None) -> Path:
 
 
 def agreement(contestants: list[Contestant], runs: dict[str, list[Run]]) -> str:
-    """A sentence on how many rows were equal; AssertionError if some were not."""
+    """A sentence on the number of equal rows; AssertionError if rows differ."""
     answering = [each for each in contestants if each.answers]
     if not answering:
         return "nothing to compare"
@@ -171,7 +171,7 @@ def agreement(contestants: list[Contestant], runs: dict[str, list[Run]]) -> str:
 
 
 def report(contestants: Sequence[Named], runs: Mapping[str, Sequence[Timed]]) -> dict[str, Any]:
-    """Say the table of a race, and give its numbers by contestant."""
+    """Print the table of a race, and return its numbers by contestant."""
     say(f"\n  {'M rows/s':40} {'sustained':>10} {'median':>8} {'worker MiB':>11} {'Python MiB':>11} {'JVM MiB':>8}")
     found: dict[str, Any] = {}
     for contestant in contestants:
@@ -200,13 +200,13 @@ def report(contestants: Sequence[Named], runs: Mapping[str, Sequence[Timed]]) ->
 
 
 def _in_median_batch(runs: Sequence[Timed]) -> int | None:
-    """None: what ran has no batches."""
+    """Rows per second in the median batch; None: the runs have no batches."""
     rates = [one.median_rate for one in runs if one.median_rate is not None]
     return round(median(rates)) if rates else None
 
 
 def judged(bars: tuple[Bar, ...], runs: Mapping[str, Sequence[Timed]]) -> list[dict[str, Any]]:
-    """Each bar for each row of ours: how many times as fast as the fastest of the others, within a turn."""
+    """Each bar for each contestant of tidegate: its speed over the fastest of the others, within a turn."""
     told = []
     for bar in bars:
         for name in (name for name in bar.ours if name in runs):
@@ -221,7 +221,7 @@ def judged(bars: tuple[Bar, ...], runs: Mapping[str, Sequence[Timed]]) -> list[d
 
 
 def ratio(mine: Sequence[Timed], others: Sequence[Timed]) -> float:
-    """The median over the turns of how many times as fast one was within a turn."""
+    """Median over the turns of the speed of `mine` over the speed of `others` in the same turn."""
     return round(median(a.rate / b.rate for a, b in zip(mine, others, strict=True)), 2)
 
 

@@ -1,1 +1,1 @@
-"""Other engines on the same work, each in an environment of its own: `make bench-peers`."""
+"""Other engines on the same workloads, each in an environment of its own: `make bench-peers`."""

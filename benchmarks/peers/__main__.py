@@ -1,4 +1,4 @@
-"""Tidegate against other engines, on the same input in one session; what they need is fetched through pip and Maven.
+"""Tidegate against other engines, on the same input in one session; pip and Maven fetch the engines.
 
 `make bench-peers` is the whole measurement, `make bench-peers BENCH_ARGS="--peers flink"` a part of it, `--smoke` a
 trial.
@@ -19,7 +19,7 @@ OVER_KAFKA = {each.name: each for each in (W7, W9, W12, J5)}
 
 
 def names() -> list[str]:
-    """Who can be asked for; in W8 tidegate runs in any case."""
+    """The choices of `--peers`; in W8 tidegate always runs."""
     over_kafka = {each.name for workload in OVER_KAFKA.values() for each in workload.contestants()}
     return sorted(over_kafka | {each.name for each in W8.peers})
 

@@ -1,6 +1,6 @@
-"""What a peer's program is told on its command line, and the one line that it prints at its end.
+"""The command line of a peer's program, and the one line that the program prints at its end.
 
-The programs import this inside environments of their own, where only numpy and pyarrow are sure to be there.
+The programs import this module in environments of their own, which have only numpy and pyarrow for certain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 READ_ROWS = 512
-"""Rows that a program which reads Parquet by Arrow takes at a time: 3 s of event time in the smallest input."""
+"""Rows that a program reads at a time from Parquet by Arrow: 3 s of event time in the smallest input."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Task:
     input: Path
     """A folder with the files of `benchmarks.inputs`."""
     output: Path
-    """An empty folder for the final rows: user, start (ms), count, total, as .csv or else as Parquet."""
+    """An empty folder for the final rows: user, start (ms), count, total, as .csv or Parquet."""
     parallelism: int
     warm_up_rows: int
-    """How many rows may be read before the clock that counts."""
+    """Rows of the warm-up, which are not counted."""
     state: str
-    """Where a program that has the choice keeps its state."""
+    """The state backend of a program that has the choice."""
     jars: tuple[Path, ...] = ()
 
     def halves(self) -> list[tuple[Path, ...]]:
@@ -41,24 +41,24 @@ class Task:
         return [tuple(path for path in files if _partition(path) == number) for number in numbers]
 
     def rows(self) -> int:
-        """Of all files."""
+        """Number of rows of all files."""
         return sum(pq.read_metadata(path).num_rows for half in self.halves() for path in half)
 
 
 @dataclass(frozen=True)
 class Told:
-    """How long a program took; from the first row that it read (or the start of its job) to its last result."""
+    """The time of a program, from its first row read (or the start of its job) to its last result."""
 
     rows: int
     seconds: float
     warm: tuple[int, float] | None
-    """How many rows it had read after how many seconds, once that was as many as it was allowed; None: cannot tell."""
+    """(rows, seconds) at a moment when the program had read at least its `warm_up_rows`; None: unknown."""
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
-        """Rows per second, without what went by before `warm`."""
+        """Rows per second after `warm`."""
         rows, seconds = self.warm or (0, 0.0)
         return (self.rows - rows) / (self.seconds - seconds)
 
@@ -67,14 +67,14 @@ class Told:
 
     @staticmethod
     def heard(output: str) -> Told:
-        """From what a program printed; raises ValueError if its last line is none of `say`."""
+        """From the output of a program; raises ValueError if its last line is not from `say`."""
         told = json.loads((output.splitlines() or [""])[-1])
         warm = told.pop("warm")
         return Told(**told, warm=None if warm is None else (int(warm[0]), float(warm[1])))
 
 
 def task() -> Task:
-    """Of this program, from its command line."""
+    """The task of this program, from its command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("input", type=Path)
     parser.add_argument("output", type=Path)
@@ -86,7 +86,7 @@ def task() -> Task:
 
 
 def command(task: Task) -> list[str]:
-    """The command line that `task` reads."""
+    """The arguments that `task()` reads."""
     options = {
         "--parallelism": task.parallelism,
         "--warm-up-rows": task.warm_up_rows,
@@ -97,14 +97,14 @@ def command(task: Task) -> list[str]:
 
 
 def pieces(files: tuple[Path, ...]) -> Iterator[pa.RecordBatch]:
-    """The columns that the question needs, READ_ROWS rows at a time."""
+    """The columns user, ts and amount of `files`, READ_ROWS rows at a time."""
     for path in files:
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(READ_ROWS, columns=["user", "ts", "amount"])
 
 
 def millis(ts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Epoch milliseconds of timestamps in UTC, of whatever unit."""
+    """Epoch milliseconds of UTC timestamps of any unit."""
     return ts.cast(pa.timestamp("ms", ts.type.tz), safe=False).cast(pa.int64())
 
 

@@ -1,4 +1,4 @@
-"""Where a peer is installed: a virtual environment of its own under `target/`, and jars if it has a `jars.xml`."""
+"""Installs a peer: a virtual environment of its own under `target/`, and jars if it has a `jars.xml`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def python(peer: str) -> Path:
     folder, stamp = TARGET / peer, TARGET / f"{peer}.installed"
     requirements = HERE / peer / "requirements.txt"
     found = folder / "bin" / "python"
-    # The stamp is written last: an installation that was cut off is repeated.
+    # The stamp is written last: an incomplete installation is repeated.
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return found
     say(f"  {peer}: installing what its requirements.txt names (minutes, the first time)")
@@ -34,7 +34,7 @@ def python(peer: str) -> Path:
 
 
 def jars(peer: str) -> list[Path]:
-    """Those of its jars.xml, none if it has no such file. Raises UnableError."""
+    """The jars of `peer`'s jars.xml, none if there is no such file. Raises UnableError."""
     pom = HERE / peer / "jars.xml"
     if not pom.exists():
         return []

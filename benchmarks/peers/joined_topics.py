@@ -1,11 +1,11 @@
 """J5: two topics of a broker into a third by a left join, tidegate against Kafka Streams.
 
-Both topics have the records of benchmarks/two_sides.py, as those of the other workloads over a broker: by partition of
-the user, each in order but for a few seconds. A last record per partition and topic closes all that came before.
+Both topics have the records of benchmarks/two_sides.py, partitioned by user, each partition in order but for a few
+seconds, as in the other workloads over a broker. A last record per partition and topic closes all records before it.
 
-Kafka Streams lets null-joined rows out at most once a second, and only when a record comes: those of the last second of
-a run stay with it for ever. So of its null-joined rows some may be missing, and how many is said; each pair must be
-there once, and what is there must be right. Of tidegate all rows must be there.
+Kafka Streams emits null-joined rows at most once a second, and only when a record comes: it never emits those of the
+last second of a run. So some of its null-joined rows may be missing, and their number is reported; each pair must be
+there once, and each row must be right. tidegate must emit all rows.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from benchmarks.two_sides import GRACE_MS, SIDES, VALUES, Half, Shape, Stretch, 
 from benchmarks.workloads.joins import WINDOW_MS, asked
 
 PAIRS = 1
-"""That a record has on average."""
+"""Pairs per record on average."""
 
 
 def shape_of(keys: int, rows: int, batches: int) -> Shape:
     return Shape(keys, WINDOW_MS, (Stretch(batches, rows, span_for(PAIRS, rows, keys, WINDOW_MS)),))
 
 
-# Spark gives each partition a share of a batch by how many records it has in all, so that at the end of a batch
-# partitions are apart by some records. With enough records a second that is little time, and no record is late.
+# Spark gives each partition a share of a batch in proportion to all its records, so partitions differ by some records
+# at the end of a batch. With enough records per second the difference is short, and no record is late.
 SIZES = {
     "smoke": shape_of(5_000, 4_000, 3),
     "default": shape_of(100_000, 500_000, 5),
@@ -50,7 +50,7 @@ SIZES = {
 
 
 def batches_of(shape: Shape) -> list[int]:
-    """The records of one topic in each micro-batch; those that close are in the last one."""
+    """Number of records of one topic in each micro-batch; the records that close all are in the last one."""
     of_each = [HALVES * (each.rows // HALVES) for each in shape.batches]
     return [*of_each[:-1], of_each[-1] + PARTITIONS]
 
@@ -60,7 +60,7 @@ def of_both(shape: Shape) -> list[int]:
 
 
 def pieces(shape: Shape, side: int) -> Iterator[np.ndarray]:
-    """The records of a topic in the order in which they are written, a micro-batch at a time."""
+    """The records of a topic in the order of writing, a micro-batch at a time."""
     every = list(halves(shape, side))
     batches = [every[at : at + HALVES] for at in range(0, len(every), HALVES)]
     for batch in batches[:-1]:
@@ -70,7 +70,7 @@ def pieces(shape: Shape, side: int) -> Iterator[np.ndarray]:
 
 
 def inputs(topics: Topics, shape: Shape) -> list[str]:
-    """The two topics, written once."""
+    """The names of the two topics; each is written once."""
     records = sum(batches_of(shape))
     return [topics.written((shape, side), records, pieces(shape, side), VALUES[side]) for side in range(len(SIDES))]
 
@@ -80,14 +80,14 @@ def inputs(topics: Topics, shape: Shape) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a contestant left in its topic: its rows (`joined_columns`), and when the last one came."""
+    """The output topic of a contestant: its rows (`joined_columns`), and the arrival of the last (ms since 1970)."""
 
     rows: Int64s
     last_ms: int
 
 
 def result(shape: Shape, records: DataFrame) -> Result:
-    """What is in records with user, amount, price and arrived_ms, without what closing records made."""
+    """The result in `records` (user, amount, price, arrived_ms), without the rows of the records that close all."""
     number = F.expr("CAST(substring(user, length('user-') + 1) AS LONG)")
     table = records.select(number.alias("user"), "amount", F.coalesce("price", F.lit(-1)).alias("price"), "arrived_ms")
     found = {name: column.to_numpy() for name, column in zip(table.columns, table.toArrow().columns, strict=True)}
@@ -96,7 +96,7 @@ def result(shape: Shape, records: DataFrame) -> Result:
 
 
 def written(records: DataFrame, user: str) -> DataFrame:
-    """The records of a contestant's topic as `result` wants them; `user` is where the name is."""
+    """The records of a contestant's topic in the columns of `result`; `user` is the column with the user's name."""
     value = F.from_json(F.col("value").cast("string"), "user STRING, amount LONG, price LONG").alias("of")
     key = F.col("key").cast("string").alias("key")
     whole = records.select(value, key, F.unix_millis("timestamp").alias("arrived_ms"))
@@ -105,7 +105,7 @@ def written(records: DataFrame, user: str) -> DataFrame:
 
 @dataclass
 class Tidegate:
-    """Over two `tg.kafka.source`, into `tg.kafka.sink`."""
+    """tidegate, from two `tg.kafka.source` into `tg.kafka.sink`."""
 
     name: str
     label: str
@@ -131,12 +131,12 @@ class Tidegate:
         return ran(topics, writer, of_both(shape), lambda records: result(shape, written(records, "of.user")))
 
     def stop(self) -> None:
-        """Nothing stays between its turns but Spark, which is not its own."""
+        """Nothing to stop: only Spark runs on between its turns, and others use it too."""
 
 
 @dataclass
 class Streams:
-    """Kafka Streams, whose rows have the user as their key."""
+    """Kafka Streams; its rows have the user as key."""
 
     application: KafkaStreams
     whole = False
@@ -200,7 +200,7 @@ def agreed(found: Result, shape: Shape, contestant: Any) -> str:
 
 
 def without(some: Int64s, others: Int64s) -> Int64s:
-    """The sorted numbers that are in one more often than in the other, as often as that."""
+    """The numbers that are in `some` more often than in `others`, sorted, each as often as the difference."""
     every, at = np.unique(np.concatenate([some, others]), return_inverse=True)
     counts = np.bincount(at[: len(some)], minlength=len(every)) - np.bincount(at[len(some) :], minlength=len(every))
     return np.repeat(every, np.maximum(counts, 0))

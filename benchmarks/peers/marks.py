@@ -1,4 +1,4 @@
-"""Time by marks: when a contestant that runs on its own had read so many records, as the batches of a `Run`."""
+"""Time by marks: the times when a contestant without micro-batches had read so many records, as batches of a `Run`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from benchmarks.measure import Run
 
 
 def marks(batches: Sequence[int]) -> list[int]:
-    """The numbers of records to tell the time of: the first, and the ends of what is a micro-batch for Spark."""
+    """The numbers of records whose time is measured: the first record, and the end of each micro-batch of Spark."""
     return [1, *accumulate(batches)]
 
 
 def run(batches: Sequence[int], reached_ms: list[int], last_ms: int, peak: dict[str, float], busy: float) -> Run:
-    """What was measured; the last batch ends when the broker has the last result, or the contestant its last record."""
+    """The measured run; its last batch ends when the broker has the last result, or when the last record is read."""
     at = [*reached_ms[:-1], max(reached_ms[-1], last_ms)]
     return Run(
         rows=list(batches),
-        # A mark is looked at every few ms: in a trial two may be seen at once.
+        # Marks are checked every few ms: in a trial two may be seen at once.
         seconds=[max(1, after - before) / 1000 for before, after in zip(at, at[1:], strict=False)],
         digests=[],
         jvm_mib=peak["java"],
@@ -29,7 +29,7 @@ def run(batches: Sequence[int], reached_ms: list[int], last_ms: int, peak: dict[
 
 
 def reached(told: list[list[tuple[int, int]]], wanted: list[int]) -> list[int]:
-    """When the processes of a contestant together had read so many records; of each is told (how many so far, ms)."""
+    """Times (ms) when the processes together had read `wanted` records; `told`: (records so far, ms) by process."""
     steps = []
     for one in told:
         before = [0, *(records for records, _ in one)]

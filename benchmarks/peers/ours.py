@@ -22,18 +22,18 @@ from benchmarks.peers.topics import PARTITIONS, Read, Result, Topics, batches_of
 R = TypeVar("R", bound=Read)
 
 READ = {
-    # As Kafka Streams is given them.
+    # The same as for Kafka Streams.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": "4194304",
 }
 CONSUMER = {"spark": READ, "librdkafka": {}}
-"""What each consumer is told; librdkafka is used as tidegate sets it up."""
+"""Options of each consumer; librdkafka has the settings of tidegate."""
 WRITE = {"kafka.linger.ms": "100", "kafka.batch.size": "262144"}
 
 
 @dataclass
 class Tidegate:
-    """Over `tg.kafka.source`, into `tg.kafka.sink` or (`kept` is False) into nothing."""
+    """tidegate, from `tg.kafka.source` into `tg.kafka.sink`, or into nothing if `kept` is False."""
 
     name: str
     label: str
@@ -43,7 +43,7 @@ class Tidegate:
     kept: bool = True
     consumer: str = "spark"
     read_back: Callable[[DataFrame, Shape], Result] = result
-    """How the rows of its topic are read: `result`, or one like it."""
+    """Reads the rows of its topic: `result`, or a function like it."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -67,14 +67,14 @@ class Tidegate:
         return table.to_df().writeStream.format("noop").outputMode("update").option("checkpointLocation", checkpoint)
 
     def stop(self) -> None:
-        """Nothing stays between its turns but Spark, which is not its own."""
+        """Nothing to stop: only Spark runs on between its turns, and others use it too."""
 
 
 def opened(
     topics: Topics, topic: str, value: str, name: str, consumer: str, batches: list[int], **more: Any
 ) -> tg.KStream:
-    """A topic of the input, a micro-batch at a time; `more` is what else `tg.kafka.source` takes."""
-    # Spark gives each partition its share of a batch, rounded down: a few records more, that none is left over.
+    """A topic of the input, a micro-batch at a time; `more`: further arguments of `tg.kafka.source`."""
+    # Spark rounds the share of each partition in a batch down: ask for a few more records, so that none is left over.
     a_batch = batches[0] + PARTITIONS * (len(batches) + 1)
     return tg.kafka.source(
         topics.spark,
@@ -92,7 +92,7 @@ def opened(
 def ran(
     topics: Topics, writer: Callable[[str, str], Any], batches: list[int], read: Callable[[DataFrame], R] | None
 ) -> tuple[Run, R | None]:
-    """Run a query, `writer(topic, checkpoint)`, over records as they are in `batches`; `read` reads its topic back."""
+    """Run the query `writer(topic, checkpoint)` over the records of `batches`; `read` reads its topic back."""
     busy, output = psutil.cpu_percent(0.4), topics.output()
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
@@ -108,12 +108,12 @@ def ran(
 
 
 def run_of(batches: list[int], progress: list[dict[str, Any]], peak: dict[str, float], busy: float) -> Run:
-    """What was measured; a batch at the end that had no input (it let rows out) is part of the last one that had."""
+    """The measured run; batches without input at the end, which emit rows, count for the last batch with input."""
     rows: list[int] = []
     seconds: list[float] = []
     for each in progress:
         took = each["durationMs"]["triggerExecution"] / 1000
-        # Not Spark's numInputRows, to which plain records that workers consume are one row a chunk.
+        # Not Spark's numInputRows: if workers consume the topic, it counts a chunk of records as one row.
         sources = (told for name, told in each["observedMetrics"].items() if name.endswith(" source"))
         if read := sum(told.get("records") or 0 for told in sources):
             rows.append(read)
@@ -126,7 +126,7 @@ def run_of(batches: list[int], progress: list[dict[str, Any]], peak: dict[str, f
 
 
 def written(records: DataFrame) -> DataFrame:
-    """The records of `tg.kafka.sink` as `result` wants them."""
+    """The records of `tg.kafka.sink` in the columns of `result`."""
     schema = "user STRING, window STRUCT<start: TIMESTAMP>, count LONG, total LONG"
     value = F.from_json(F.col("value").cast("string"), schema).alias("of")
     arrived = F.unix_millis("timestamp").alias("arrived_ms")

@@ -1,10 +1,10 @@
-"""W8: the question of W1 to the same files, put to other engines.
+"""W8: the query of W1 over the same files, in other engines.
 
-A peer's own clock is read: from the first row that it reads to the last row that it writes, without the start of its
-interpreter or its JVM. Those that compile while they run, Flink as Spark does, are judged from a moment after the
-micro-batches that are not counted for tidegate either; Bytewax and Pathway have nothing to warm up. All of them write
-the windows that are still open when their input ends, and in their time. None keeps state that would survive it:
-without checkpoints, recovery or persistence they do less than tidegate, which checkpoints every micro-batch.
+A peer measures its own time, from the first row that it reads to the last row that it writes, without the start of its
+interpreter or its JVM. Flink compiles while it runs, as Spark does: its time counts from a moment after the
+micro-batches that do not count for tidegate either. Bytewax and Pathway have nothing to warm up. All peers write the
+windows that are still open when their input ends, and this counts too. None has durable state: without checkpoints,
+recovery or persistence they do less than tidegate, which checkpoints every micro-batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FLINK = (
     Peer("flink_rocksdb", "Flink SQL, RocksDB", "flink", state="rocksdb"),
 )
 PYTHON = (Peer("pathway", "Pathway", "pathway", batches=3), Peer("bytewax", "Bytewax", "bytewax", batches=3))
-"""Slow ones; with three micro-batches the first window closes."""
+"""Slow engines; in three micro-batches the first window closes."""
 
 
 TRIAL = SIZES["W1"]["smoke"]
@@ -50,7 +50,7 @@ class OverFiles:
     bars: tuple[Bar, ...]
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns and compare all rows; who cannot be run is left out, and the others go on."""
+        """Run all turns and compare all rows; peers that cannot run here are left out. Returns JSON."""
         shape = self.shapes[options.size]
         peers, unable, checked = _able([each for each in self.peers if options.wants(each.name)], folder)
         files = write(shape, folder)
@@ -81,7 +81,7 @@ class OverFiles:
 
 
 def _able(peers: Sequence[Peer], folder: Path) -> tuple[list[Peer], dict[str, str], dict[str, str]]:
-    """Those that can be run here, why the others cannot, and what was compared: each has run over a small input."""
+    """Peers that ran over a small input with the right rows, errors of the others, a sentence on each comparison."""
     able, unable, checked = [], {}, {}
     files, right = write(TRIAL, folder), _right(TRIAL)
     for each in peers:
@@ -103,7 +103,7 @@ def _right(shape: Shape) -> tuple[Rows, Rows]:
 
 
 def _agreed(spark: SparkSession, runs: dict[str, list[Run | PeerRun]], right: Rows, folder: Path) -> str:
-    """That ours gave `right` in every run; AssertionError if not."""
+    """A sentence that tidegate emitted `right` in every run; AssertionError if it did not."""
     wanted = _digest(spark, right, folder)
     for name, mine in runs.items():
         for one in mine:

@@ -1,7 +1,7 @@
 """W7, W9, W12 and J5 over a broker: tidegate against Kafka Streams and Quix Streams, from a topic into a topic.
 
-A contestant's clock runs from the end of the
-second micro-batch (or as many records) to its last result in the broker: start-up and rebalancing are in nobody's time.
+A contestant's time counts from the end of the second micro-batch (or as many records) to its last result in the broker:
+start-up and rebalancing do not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from benchmarks.race import Bar
 from benchmarks.workloads import sliding, tumbling, updates
 
 BROKER_JVM = (
-    # What Kafka's own start script gives a broker.
+    # The options of a broker in Kafka's own start script.
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
 )
@@ -53,14 +53,14 @@ group.initial.rebalance.delay.ms=3000
 
 
 class Contestant(race.Named, Protocol):
-    """Runs over a topic into a topic."""
+    """A contestant from a topic into a topic."""
 
     def shape(self, shape: Any) -> Any:
-        """What it runs of `shape`: a slow one the first micro-batches."""
+        """The part of `shape` that it runs: the first micro-batches if it is slow."""
         ...
 
     def run(self, topics: Topics, shape: Any) -> tuple[Run, Any]:
-        """What was measured, and what is in its topic, None if that is nothing."""
+        """The measured run, and the result in its topic, None if it writes none."""
         ...
 
     def stop(self) -> None: ...
@@ -68,7 +68,7 @@ class Contestant(race.Named, Protocol):
 
 @dataclass(frozen=True)
 class OverKafka:
-    """A workload whose contestants read one topic each in turn."""
+    """A workload whose contestants take turns over the same topics."""
 
     name: str
     title: str
@@ -76,14 +76,14 @@ class OverKafka:
     bars: tuple[Bar, ...]
     repeat: int = 1
     shapes: Mapping[str, Any] = field(default_factory=lambda: tumbling.SIZES["W1"])
-    """The input by size of the measurement."""
+    """The input by the size of the measurement."""
     agreed: Callable[[Any, Any, Any], str] = field(default_factory=lambda: partial(windows_agreed, of_every_window))
-    """A sentence on what a contestant left in its topic, of a shape; AssertionError if it is wrong."""
+    """(result, shape, contestant) -> a sentence on the result in its topic; AssertionError if it is wrong."""
     input: Callable[[Topics, Any], object] = Topics.input
-    """Writes what is not yet in a topic."""
+    """Writes the input into its topics, unless that was done before."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns, compare the rows of each, and give it as JSON; raises AssertionError if rows differ."""
+        """Run all turns, compare the rows of each, and return the results as JSON; AssertionError if rows differ."""
         del folder  # the input is in the broker
         chosen: list[Contestant] = []
         wanted = [each for each in self.contestants() if options.wants(each.name)]
@@ -122,8 +122,8 @@ class OverKafka:
 
         for contestant in contestants:
             self.input(topics, contestant.shape(whole))
-        # Java is warm before the first turn, as in benchmarks/race.py. One that is too slow for all micro-batches is
-        # warm when its first ones end, which never count (measure.WARM_UP).
+        # Java is warm before the first turn, as in benchmarks/race.py. A contestant that is too slow for all
+        # micro-batches warms up in its first ones, which never count (measure.WARM_UP).
         for contestant in contestants if not options.smoke else ():
             if contestant.shape(whole) == whole:
                 once(contestant)
@@ -131,14 +131,14 @@ class OverKafka:
 
 
 class OfWindows(race.Named, Protocol):
-    """Gives rows of windows: each once if `final`, otherwise updates, of `every` record if it says so."""
+    """Emits rows of windows: each once if `final`, otherwise updates; if `every`, one per record."""
 
     final: bool
     every: bool
 
 
 def windows_agreed(wanted: Callable[[Shape], Answer], found: Result, shape: Shape, contestant: OfWindows) -> str:
-    """As `OverKafka.agreed`; `wanted` gives the rows of all windows, by a direct computation."""
+    """As `OverKafka.agreed`; `wanted` returns the rows of all windows by a direct computation."""
     require(found, shape, contestant.label, final=contestant.final, every=contestant.every, wanted=wanted)
     if contestant.final:
         return f"{found.records:,} rows in its topic, each once and equal to the direct computation"
@@ -147,14 +147,14 @@ def windows_agreed(wanted: Callable[[Shape], Answer], found: Result, shape: Shap
 
 
 def able(contestants: list[Contestant]) -> tuple[list[Contestant], dict[str, str]]:
-    """Those that can be run here, and why others cannot."""
+    """The contestants that can be run here, and the errors of the others by name."""
     found: list[Contestant] = []
     not_able: dict[str, str] = {}
     for each in contestants:
         try:
             if isinstance(each, Quix):
                 environment.python(each.name)
-            build(JAVA)  # writes the input of all
+            build(JAVA)  # the program that writes the input of all
         except (MavenError, race.UnableError) as error:
             not_able[each.name] = str(error)
         else:
@@ -170,7 +170,7 @@ def _topics(spark: SparkSession) -> Iterator[Topics]:
 
 
 def connector() -> dict[str, str]:
-    """The settings of a session that reads and writes topics; none where the connector cannot be had."""
+    """The settings of a session that reads and writes topics; none if the connector cannot be fetched."""
     try:
         return {"spark.jars": ",".join(map(str, jars("connector")))}
     except MavenError:
@@ -178,7 +178,7 @@ def connector() -> dict[str, str]:
 
 
 def _missing(spark: SparkSession) -> str | None:
-    """Why nothing can be measured here."""
+    """The reason why nothing can be measured here; None: everything is there."""
     try:
         for part in ("connector", "broker"):
             jars(part)
@@ -202,7 +202,7 @@ def of_w7() -> tuple[Contestant, ...]:
         Tidegate("tidegate_noop", "tidegate, topic to nowhere", _final, kept=False),
         streams.contestant("streams_memory", "in-memory", streams.IN_MEMORY, final),
         streams.contestant("streams_rocksdb", "RocksDB", streams.ROCKSDB, final),
-        # Results as soon as tidegate's: with a cache they wait for a commit, which Streams makes every 30 s.
+        # Results as soon as tidegate's: by default a cache is flushed by a commit every 30 s.
         streams.contestant("streams_memory_often", "1 s commits", streams.IN_MEMORY, often),
         Quix(),
     )
@@ -238,13 +238,13 @@ def of_w12() -> tuple[Contestant, ...]:
     ours = partial(Tidegate, ask=sliding.final, read_back=result_in_columns)
     # A record reads a range of windows and writes up to three: a micro-batch takes minutes.
     peer = partial(streams.contestant, windows=streams.SLIDING, read_back=result_in_columns, batches=3)
-    # Not Kafka Streams' in-memory store: it keeps a map per millisecond of window starts, and a record looks into those
-    # of 20 s, thousands of them, where RocksDB reads a range of the record's key.
+    # Not Kafka Streams' in-memory store: it has a map per millisecond of window starts, and a record searches the maps
+    # of 20 s, thousands of them; RocksDB reads a range of the record's key.
     return (
         ours("tidegate", "tidegate, topic to topic"),
         ours("tidegate_consumed", "tidegate, the same by librdkafka", consumer="librdkafka"),
         peer("streams_rocksdb", "RocksDB", streams.ROCKSDB, streams.CACHED),
-        # To read a range of windows, a cache is merged with the store behind it: it may cost more than it saves.
+        # A read of a range of windows merges the cache with the store behind it: the cache may cost more than it saves.
         peer("streams_rocksdb_no_cache", "RocksDB, no cache", streams.ROCKSDB, streams.NOT_CACHED),
     )
 

@@ -1,4 +1,4 @@
-"""Runs a peer's program in its environment, compares the rows that it wrote, and reads time and memory off it."""
+"""Runs a peer's program in its environment, compares the rows that it wrote, and measures its time and memory."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Peer:
     engine: str
     """Its folder, with program.py and requirements.txt."""
     state: str = ""
-    """Where its program keeps state, if that can be chosen."""
+    """The state backend of its program, if there is a choice."""
     batches: int | None = None
-    """How many micro-batches of the input a slow one runs; None is all."""
+    """Number of micro-batches of the input that a slow peer runs; None: all."""
     settings: dict[str, str] = field(default_factory=dict)
-    """What the program told of itself in its last run."""
+    """Settings and versions that the program reported in its last run."""
 
     @property
     def program(self) -> Path:
         return HERE / self.engine / "program.py"
 
     def interpreter(self) -> Path:
-        """Of its environment, installed if it is not there. Raises UnableError."""
+        """The interpreter of its environment, which is installed if missing. Raises UnableError."""
         return environment.python(self.engine)
 
     def jars(self) -> tuple[Path, ...]:
@@ -54,7 +54,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class PeerRun:
-    """What a race says of a run, and what the program told."""
+    """A run as `race.Timed`, and the report of the program."""
 
     rows: list[int]
     told: Told
@@ -77,9 +77,9 @@ class PeerRun:
 
 
 def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
-    """Run `peer` over `files`; `right` are its final rows and those still open.
+    """Run `peer` over `files`; `right`: the final rows, and the rows of windows still open at the end.
 
-    Raises AssertionError if it gave other rows, UnableError if it gave none.
+    Raises AssertionError if it wrote other rows, UnableError if it failed.
     """
     rows = rows_of(files)
     busy = psutil.cpu_percent(0.4)
@@ -95,7 +95,7 @@ def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
 
 
 def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Told, dict[str, float]]:
-    # Nothing of this process' packages, and no messages home: Pathway sends some only where these name a receiver.
+    # No packages of this process, and no telemetry: Pathway sends it only if these variables name a receiver.
     unset = ("PYTHONPATH", "PYTHONHOME", "PATHWAY_LICENSE_KEY", "PATHWAY_MONITORING_SERVER")
     variables = {name: value for name, value in os.environ.items() if name not in unset}
     with log.open("w") as file:
@@ -126,14 +126,14 @@ def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Told, dict[str, flo
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """With what it started: Flink's JVM, Bytewax's second process."""
+    """Kill the process and its children: Flink's JVM, Bytewax's second process."""
     for one in [*psutil.Process(process.pid).children(recursive=True), process]:
         one.kill()
     process.wait()
 
 
 def rows_in(label: str, folder: Path) -> Rows:
-    """What a program wrote; raises AssertionError if it gave a window twice."""
+    """The rows that a program wrote to `folder`; AssertionError if it wrote a window twice."""
     tables = [
         (pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)).select(
             ["user", "start", "count", "total"]
@@ -153,7 +153,10 @@ def rows_in(label: str, folder: Path) -> Rows:
 
 
 def require(label: str, rows: Rows, closed: Rows, still_open: Rows) -> None:
-    """All closed windows, and none or all of the others: some engines close every window at the end of their input."""
+    """AssertionError unless `rows` are all closed windows, and none or all of the open windows.
+
+    Some engines close every window at the end of their input.
+    """
     more = {place: row for place, row in rows.items() if place not in closed}
     right = closed | still_open if more else closed
     if rows != right:

@@ -1,10 +1,10 @@
-"""The topics of W7, W9, W12 and J5: the input, written once, and what contestants wrote, read back and compared.
+"""The topics of W7, W9, W12 and J5: the input, written once, and the outputs of contestants, read back and compared.
 
-A record of the input has the user as its key, the event time as its timestamp, and {"amount":42} as its value: JSON is
-what all contestants decode by what they bring along, and none of them gets by without decoding. A user is in one of
-PARTITIONS, by number; within each, records are in the order of benchmarks/inputs.py, out of order by less than the
-grace, so nobody finds one of them late. The last record of each partition is an hour younger and closes all windows for
-whoever closes them by records, so that all contestants have the same results to give, and the last of them at the end.
+A record of the input has the user as its key, the event time as its timestamp, and {"amount":42} as its value. All
+contestants decode JSON with their own means, and none can skip decoding. The number of a user decides its partition. In
+a partition, records are in the order of benchmarks/inputs.py, out of order by less than the grace, so none is late. The
+last record of each partition is an hour later, and closes all windows of contestants that close windows by records. So
+all contestants have the same results, and emit the last ones at the end.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from benchmarks.sliding_rows import Windows
 JAVA = Path(__file__).parent / "kafka_streams"
 PARTITIONS = 4
 LATER_MS = 3_600_000
-"""How much younger the last record of each partition is."""
+"""Distance of the last record of each partition from the end of the others."""
 RECORD = np.dtype([("partition", ">i4"), ("user", ">i4"), ("time", ">i8"), ("amount", ">i4")])
-"""A record as tidegate.peers.Load reads it."""
+"""The bytes of a record that tidegate.peers.Load reads."""
 
 ARRIVAL = {"message_timestamp_type": "LogAppendTime"}
-"""The broker notes when a record came: the last of them ends a run."""
+"""The broker sets timestamps to the arrival: the last arrival ends a run."""
 
 
 Answer = Rows | Windows
 
 
 class Names(Protocol):
-    """What makes topics: tests.kafka.client.Client."""
+    """Makes and removes topics, and knows Spark's JVM: tests.kafka.client.Client."""
 
     def topic(self, partitions: int = 1, **config: str) -> str: ...
 
@@ -57,7 +57,7 @@ class Names(Protocol):
 
 
 class Read(Protocol):
-    """What a contestant left in its topic; `last_ms` is when the broker had its last record (ms since 1970)."""
+    """The output topic of a contestant; `last_ms`: arrival of its last record at the broker (ms since 1970)."""
 
     @property
     def last_ms(self) -> int: ...
@@ -65,19 +65,19 @@ class Read(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a contestant left in its topic."""
+    """The output topic of a contestant."""
 
     rows: Answer
-    """Of each key and window the last; as columns where a dict of them would take gigabytes."""
+    """The last row of each key and window; as columns if a dict would take gigabytes."""
     records: int
     one_each: bool
-    """Whether all counts of a key and window were there, each once: then every update was given."""
+    """Whether each key and window has all its counts, each once: then every update was emitted."""
     last_ms: int
-    """When the broker had the last record, in milliseconds since 1970."""
+    """Arrival of the last record at the broker (ms since 1970)."""
 
 
 class Topics:
-    """On one broker; `spark` has the connector."""
+    """Topics of one broker; `spark` has the connector."""
 
     def __init__(self, spark: SparkSession, servers: str, client: Names) -> None:
         self.spark, self.servers, self._client = spark, servers, client
@@ -88,7 +88,7 @@ class Topics:
         return self.written(shape, records_of(shape), pieces(shape))
 
     def written(self, what: Hashable, records: int, parts: Iterable[np.ndarray], value: str = "amount") -> str:
-        """The name of a topic with so many RECORDs, whose number has this name; written once for each `what`."""
+        """The name of a topic with `records` RECORDs, whose JSON field is `value`; written once for each `what`."""
         if what not in self._written:
             topic = self._client.topic(PARTITIONS)
             began = time.monotonic()
@@ -106,11 +106,11 @@ class Topics:
 
     @property
     def java(self) -> psutil.Process:
-        """Spark's JVM, which starts its Python workers: the broker's and Kafka Streams' are others."""
+        """Spark's JVM, which starts its Python workers; the broker and Kafka Streams have JVMs of their own."""
         return psutil.Process(self._client.java)
 
     def records(self, topic: str) -> DataFrame:
-        """All that is in a topic now, as Spark's connector gives it."""
+        """All present records of a topic, in the columns of Spark's connector."""
         options = {"kafka.bootstrap.servers": self.servers, "subscribe": topic, "startingOffsets": "earliest"}
         return self.spark.read.format("kafka").options(**options).load()
 
@@ -125,14 +125,14 @@ class Topics:
                     load.stdin.write(piece.tobytes())
                 load.stdin.close()
             except BrokenPipeError:
-                pass  # it says why
+                pass  # its stderr has the reason
             said = load.stderr.read().decode(errors="replace")
         if load.returncode:
             raise RuntimeError(f"the topic could not be written:\n{said[-3000:]}")
 
 
 def batches_of(shape: Shape) -> list[int]:
-    """The records of each micro-batch; those that close are in the last one."""
+    """Number of records of each micro-batch; the records that close all windows are in the last one."""
     of_batch = HALVES * (shape.rows // HALVES)
     return [*[of_batch] * (shape.batches - 1), of_batch + PARTITIONS]
 
@@ -142,12 +142,12 @@ def records_of(shape: Shape) -> int:
 
 
 def pieces(shape: Shape) -> Iterator[np.ndarray]:
-    """The records in the order in which they are written, a micro-batch at a time."""
+    """The records in the order of writing, a micro-batch at a time."""
     batch: list[Half] = []
     for half in halves(shape):
         batch.append(half)
         if len(batch) == HALVES:
-            # Row by row in turn: the two cover the same time.
+            # Row by row in turn: both halves cover the same time.
             key = in_turn([each.key for each in batch])
             ts_ms = in_turn([each.ts_ms for each in batch])
             yield packed(key, ts_ms, in_turn([each.amount for each in batch]))
@@ -156,7 +156,7 @@ def pieces(shape: Shape) -> Iterator[np.ndarray]:
 
 
 def last_records(keys: int, ts_ms: int) -> np.ndarray:
-    """One for each partition, of users beyond the `keys` that the others have."""
+    """One record for each partition, of users beyond the `keys` users of the other records."""
     every = np.arange(PARTITIONS, dtype=np.int64)
     return packed(keys + (every - keys) % PARTITIONS, np.full(PARTITIONS, ts_ms), np.zeros(PARTITIONS, dtype=np.int64))
 
@@ -166,21 +166,21 @@ def last_ms(shape: Shape) -> int:
 
 
 def in_turn(columns: list[Int64s]) -> Int64s:
-    """A value of each column, then the next of each."""
+    """The first value of each column, then the second of each, and so on."""
     return np.stack(columns, axis=1).ravel()
 
 
 def packed(user: Int64s, time: Int64s, amount: Int64s) -> np.ndarray:
-    """As tidegate.peers.Load reads them; a user is in one partition."""
+    """RECORDs for tidegate.peers.Load; the number of a user decides its partition."""
     found = np.empty(len(user), dtype=RECORD)
     found["partition"], found["user"], found["time"], found["amount"] = user % PARTITIONS, user, time, amount
     return found
 
 
 def result(records: DataFrame, shape: Shape) -> Result:
-    """What is in `records`: user, start (ms), count, total, partition, offset, arrived_ms.
+    """The result in `records`: user, start (ms), count, total, partition, offset, arrived_ms.
 
-    The records that close the windows are left out, but not their time.
+    Rows of the records that close all windows are left out, but their arrival counts.
     """
     table, last_ms = _last_of_each_window(records, shape)
     user, start, count, total = (table[name].to_pylist() for name in ("user", "start", "count", "total"))
@@ -189,7 +189,7 @@ def result(records: DataFrame, shape: Shape) -> Result:
 
 
 def result_in_columns(records: DataFrame, shape: Shape) -> Result:
-    """As `result`, with rows as `Windows`."""
+    """As `result`, with `rows` as `Windows`."""
     numbers = F.expr("CAST(substring(user, length('user-') + 1) AS LONG)")
     table, last_ms = _last_of_each_window(records.withColumn("user", numbers), shape)
     key, start, count, total = (table[name].to_numpy() for name in ("user", "start", "count", "total"))
@@ -197,8 +197,10 @@ def result_in_columns(records: DataFrame, shape: Shape) -> Result:
 
 
 def _last_of_each_window(records: DataFrame, shape: Shape) -> tuple[pa.Table, int]:
-    """A row for each user and window, and when the last record arrived: user, start, count and total of its last
-    record; how many records, distinct counts and partitions it has.
+    """A row for each user and window, and the arrival of the last record (ms).
+
+    Columns: user, start, count and total of the window's last record, and the window's numbers of records, of distinct
+    counts (`counts`) and of partitions.
     """
     last = records.agg(F.max("arrived_ms")).collect()[0][0]
     asked = records.where(F.col("start") < last_ms(shape) - LATER_MS // 2)
@@ -214,7 +216,7 @@ def _last_of_each_window(records: DataFrame, shape: Shape) -> tuple[pa.Table, in
 
 
 def _result(rows: Answer, table: pa.Table, last_ms: int) -> Result:
-    """Of what `_last_of_each_window` gives; AssertionError if a window has records in several partitions."""
+    """The result of a table of `_last_of_each_window`; AssertionError if a window has records in several partitions."""
     if pc.any(pc.not_equal(table["partitions"], 1)).as_py():
         raise AssertionError("records of a key and window are in several partitions: there is no last one")
     of_window = table["records"]
@@ -228,7 +230,7 @@ def _result(rows: Answer, table: pa.Table, last_ms: int) -> Result:
 
 @cache
 def of_every_window(shape: Shape) -> Rows:
-    """The rows of all windows: the last records close those that are open at the end of the others."""
+    """The rows of all windows: the last records close the windows that the other records leave open."""
     closed, still_open = closed_and_open(shape, ordered=True)
     return closed | still_open
 
@@ -244,7 +246,7 @@ def require(
 ) -> None:
     """AssertionError unless `found` are all windows of `shape`: once each if `final`, update by update if `every`.
 
-    `wanted` gives the rows of all windows.
+    `wanted` returns the rows of all windows.
     """
     right = wanted(shape)
     wrong, sought = _unequal(found.rows, right)
@@ -261,7 +263,7 @@ def require(
 
 
 def _unequal(found: Answer, right: Answer) -> tuple[Rows, Rows]:
-    """The rows of each that the other does not have so."""
+    """The rows of each that are not in the other, or not equal there."""
     if isinstance(found, Windows) and isinstance(right, Windows):
         return ({}, {}) if found.equals(right) else (found.without(right), right.without(found))
     if isinstance(found, Windows) or isinstance(right, Windows):

@@ -1,4 +1,4 @@
-"""W1 as a Bytewax dataflow: two processes, a source partition read by each, windows folded per key."""
+"""W1 as a Bytewax dataflow: two processes, each reads one source partition; windows are folded per key."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from benchmarks.peers.contract import Task, Told, installed, pieces, task
 
 ORIGIN = datetime.fromtimestamp(FIRST_MS / 1000, UTC)
 LEAD = timedelta(seconds=2)
-"""How far in event time one partition may be ahead of another. Bytewax reads each as fast as it can; a key's records
-are in both, and those of the one behind would be late."""
+"""The most event time that one partition may be ahead of another. Bytewax reads each as fast as it can; a key has
+records in both, and its records in the slower partition would be late."""
 
 Value = tuple[datetime, int]
-"""When, and the amount."""
+"""Timestamp and amount."""
 Totals = tuple[int, int]
 
 
 class Progress:
-    """How far each partition has been read, in memory that the processes share."""
+    """The event time to which each partition has been read, in memory that the processes share."""
 
     def __init__(self, partitions: int) -> None:
         self._micros = memoryview(mmap.mmap(-1, 8 * partitions)).cast("q")
         self.began = 0.0
-        """When this process read its first row."""
+        """Time of the first read of this process (`time.monotonic`); 0 before."""
 
     def ahead(self, partition: int) -> bool:
         return self._micros[partition] > min(self._micros) + LEAD // timedelta(microseconds=1)
@@ -66,7 +66,7 @@ class Partition(StatefulSourcePartition[tuple[str, Value], None]):
         return list(zip(user.to_pylist(), values, strict=True))
 
     def snapshot(self) -> None:
-        """Nothing is recovered."""
+        """No state: nothing is recovered."""
 
 
 class Files(FixedPartitionedSource[tuple[str, Value], None]):
@@ -108,9 +108,8 @@ def add(totals: Totals, value: Value) -> Totals:
 
 
 def dataflow(told: Task, progress: Progress) -> Dataflow:
-    # The watermark of EventClock goes on with the system's time as well. This is history, not life: with a clock that
-    # stands still, and no waking up for it, only timestamps move it (docstring of EventClock: now_getter and
-    # to_system_utc).
+    # The watermark of EventClock also moves with the system's time. The input is historical: with a clock that stands
+    # still and no timers, only timestamps move the watermark (docstring of EventClock: now_getter and to_system_utc).
     now = datetime.now(UTC)
     never: Callable[[datetime], None] = lambda _: None  # noqa: E731
     clock = EventClock(
@@ -119,7 +118,7 @@ def dataflow(told: Task, progress: Progress) -> Dataflow:
     windows = TumblingWindower(length=timedelta(milliseconds=SIZE_MS), align_to=ORIGIN)
     flow = Dataflow("w1")
     rows = op.input("files", flow, Files(told, progress))
-    # A sum needs no order: without it nothing is queued (docstring of fold_window: ordered).
+    # A sum needs no order; unordered, no record is queued (docstring of fold_window: ordered).
     folded = fold_window("window", rows, clock, windows, lambda: (0, 0), add, _merged, ordered=False)
     op.output("rows", folded.down, Output(told.output))
     return flow

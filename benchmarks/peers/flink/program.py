@@ -1,4 +1,4 @@
-"""W1 in Flink SQL: a window table-valued function over files, by PyFlink in a cluster inside its JVM."""
+"""W1 in Flink SQL: a window table-valued function over files, by PyFlink with a cluster inside its JVM."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from benchmarks.inputs import GRACE_MS, SIZE_MS
 from benchmarks.peers.contract import Task, Told, installed, millis, task
 
 WATERMARK_MS = 200
-"""How often watermarks leave, by default: what happens within cannot be told apart."""
+"""Interval of watermarks, Flink's default: shorter times cannot be measured."""
 TELLING = 10
-"""A time is told if it is at least so many watermarks long."""
+"""A rate after the warm-up is reported if its time is at least this many watermark intervals."""
 
 COLUMNS = {"user": DataTypes.STRING(), "ts": DataTypes.TIMESTAMP(3), "amount": DataTypes.BIGINT()}
 
@@ -45,22 +45,22 @@ GROUP BY `user`, window_start, window_end
 
 
 def settings(told: Task) -> dict[str, str]:
-    """For a window function mini-batches and two-phase aggregation are always on (page "Performance Tuning")."""
+    """Flink's settings; window functions always have mini-batches and two phases (page "Performance Tuning")."""
     return {
         "parallelism.default": str(told.parallelism),
-        # "can be enabled ... for better performance" where no operator keeps what it was given (page "Execution
-        # Configuration"); those of SQL do not.
+        # "can be enabled ... for better performance" if no operator keeps its input objects (page "Execution
+        # Configuration"); the operators of SQL do not.
         "pipeline.object-reuse": "true",
         "pipeline.auto-watermark-interval": f"{WATERMARK_MS} ms",
-        # The heap is the faster one as long as state fits (page "State Backends"); RocksDB lives off managed memory,
-        # as do the buffers of the aggregation: of the 8 GB that Spark has as well, more than the 128 MB of a trial.
+        # The heap is faster as long as state fits (page "State Backends"). RocksDB and the buffers of the aggregation
+        # use managed memory: of 8 GB, which Spark has too, more than the 128 MB meant for trials.
         "state.backend.type": told.state,
         "taskmanager.memory.managed.size": "2 gb",
     }
 
 
 class Given(TypeInformation):
-    """A type that Java knows: that of a HybridSource is lost between its generics."""
+    """A type known to Java: PyFlink cannot infer the type of a HybridSource, because of its generics."""
 
     def __init__(self, of: JavaObject) -> None:
         super().__init__()
@@ -71,10 +71,10 @@ class Given(TypeInformation):
 
 
 def source(environment: StreamExecutionEnvironment, told: Task) -> DataStream:
-    """The files of a micro-batch side by side, the next ones after them.
+    """Reads the files of one micro-batch side by side, then the files of the next.
 
-    A FileSource takes its files in no order, so that most rows were late; sources one after another are what
-    HybridSource is for (its page in "DataStream Connectors"). The connector of SQL has no such thing.
+    A FileSource reads its files in no order, so most rows would be late. A HybridSource reads sources one after another
+    (its page in "DataStream Connectors"). The SQL connector cannot.
     """
     row = DataTypes.ROW([DataTypes.FIELD(name, type) for name, type in COLUMNS.items()])
     form = ParquetColumnarRowInputFormat(row, is_utc_timestamp=True)
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def warm(told: Task, began: float, seconds: float) -> tuple[int, float] | None:
-    """How many rows had been read when the first window left that left late enough, and how long that took."""
+    """(rows, seconds) at the emission of the first window that closes after `warm_up_rows` rows; None: unknown."""
     files = (path for path in told.output.iterdir() if not path.name.startswith("."))
     rows = pa.concat_tables([pq.read_table(path, columns=["start", "left_at"]) for path in files])
     left = pa.table({"start": rows["start"], "left_ms": millis(rows["left_at"])})
@@ -125,7 +125,7 @@ def warm(told: Task, began: float, seconds: float) -> tuple[int, float] | None:
 
 
 def rows_until(told: Task, stream_time_ms: int) -> int | None:
-    """How many rows come before all source partitions reach `stream_time_ms`; None: not all do."""
+    """Number of rows until all source partitions reach `stream_time_ms`; None: not all do."""
     rows = 0
     for half in told.halves():
         ts = np.concatenate([millis(pq.read_table(path, columns=["ts"])["ts"]).to_numpy() for path in half])

@@ -1,4 +1,4 @@
-"""A Kafka Streams application in a JVM of its own, which stays for all its turns: Java is warm, as Spark's is."""
+"""A Kafka Streams application in a JVM of its own, which runs through all turns: Java is warm, like Spark's."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ IN_MEMORY = {"dsl.store.suppliers.class": f"{_STORES}$InMemoryDslStoreSuppliers"
 ROCKSDB = {"dsl.store.suppliers.class": f"{_STORES}$RocksDBDslStoreSuppliers"}
 
 TUNED = {
-    # Streams' own guide, "Configuring a Streams Application": one thread per core; the rest of its defaults is made for
-    # throughput already (linger.ms 100, commits every 30 s, at least once, changelogs of all stores, no standbys).
+    # Streams' own guide, "Configuring a Streams Application": one thread per core; the other defaults already suit
+    # throughput (linger.ms 100, commits every 30 s, at least once, changelogs of all stores, no standbys).
     "num.stream.threads": "2",
     "processing.guarantee": "at_least_once",
     "topology.optimization": "all",
@@ -44,35 +44,35 @@ TUNED = {
     "consumer.auto.offset.reset": "earliest",
 }
 CACHED = {
-    # "Memory Management": a cache that holds all that is open, so that a key and window leaves once per commit.
+    # "Memory Management": a cache for all open windows, so that a key and window is emitted once per commit.
     "statestore.cache.max.bytes": "536870912",
 }
 NOT_CACHED = {"statestore.cache.max.bytes": "0"}
 OFTEN = {"commit.interval.ms": "1000"}
-"""What a cache holds leaves with a commit: one a second is about one a micro-batch of tidegate."""
+"""A commit flushes the cache: one commit per second is about one per micro-batch of tidegate."""
 
 
-# The windows that contestants are asked for.
+# The windows that contestants compute.
 TUMBLING = {"size_ms": SIZE_MS, "grace_ms": GRACE_MS}
 SLIDING = {"difference_ms": DIFFERENCE_MS, "grace_ms": GRACE_MS}
 
 
 @dataclass
 class KafkaStreams:
-    """A contestant; `final` as suppressed until the window closes, every update otherwise."""
+    """A contestant; `final`: suppressed until the window closes, otherwise updates."""
 
     name: str
     label: str
     settings: dict[str, str]
     final: bool = True
     every: bool = False
-    """Whether each record gives an update: no cache."""
+    """Whether each record emits an update: no cache."""
     windows: dict[str, int] = field(default_factory=lambda: TUMBLING)
     """TUMBLING or SLIDING."""
     read_back: Callable[[DataFrame, Shape], Result] = result
-    """How the rows of its topic are read: `result`, or one like it."""
+    """Reads the rows of its topic: `result`, or a function like it."""
     batches: int = 0
-    """Only the first micro-batches, if it is too slow for all of them."""
+    """Number of micro-batches of a contestant that is too slow for all; 0: all."""
     _jvm: Jvm | None = field(default=None, init=False, repr=False)
     _turn: int = field(default=0, init=False, repr=False)
 
@@ -86,7 +86,7 @@ class KafkaStreams:
     def ran(
         self, topics: Topics, asked: dict[str, Any], batches: list[int], read: Callable[[DataFrame], R]
     ) -> tuple[Run, R]:
-        """Run what is asked for over records as they are in `batches`; `read` reads the records of its topic back."""
+        """Run the request `asked` over the records of `batches`; `read` reads the records of its topic back."""
         busy = psutil.cpu_percent(0.4)
         jvm = self._started()
         self._turn += 1
@@ -133,7 +133,7 @@ def contestant(
     read_back: Callable[[DataFrame, Shape], Result] = result,
     batches: int = 0,
 ) -> KafkaStreams:
-    """As the Streams guide advises, with `settings` besides."""
+    """A contestant with the settings that the Streams guide advises, and `settings`."""
     whole = dict(TUNED)
     for each in settings:
         whole |= each
@@ -141,7 +141,7 @@ def contestant(
 
 
 def written(records: DataFrame) -> DataFrame:
-    """The records of its topic as `result` wants them: the key is the user and the window's start in eight bytes."""
+    """The records of its topic in the columns of `result`; a key is the user and the window's start in eight bytes."""
     user = F.expr("CAST(substring(key, 1, length(key) - 8) AS STRING)").alias("user")
     start = F.expr("CAST(conv(hex(substring(key, -8, 8)), 16, 10) AS LONG)").alias("start")
     value = F.from_json(F.col("value").cast("string"), "count LONG, total LONG")

@@ -1,4 +1,4 @@
-"""W1 in Pathway: rows through its Python connector, tumbling windows that give their result once."""
+"""W1 in Pathway: rows through its Python connector, tumbling windows that emit their result once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.inputs import GRACE_MS, SIZE_MS
 from benchmarks.peers.contract import Task, Told, installed, millis, pieces, task
 
 COMMIT_MS = 100
-"""How often rows that were read go on together: a window closes by those that went on before."""
+"""Interval at which rows that were read are committed together: committed rows close windows."""
 
 
 def main() -> None:
     told = task()
-    # Workers are threads of its engine, told by what `pathway spawn --threads` sets; its free licence has up to 8.
+    # Workers are threads of its engine; `pathway spawn --threads` sets this variable. Its free licence allows up to 8.
     os.environ["PATHWAY_THREADS"] = str(told.parallelism)
     import pathway as pw
 
@@ -27,7 +27,7 @@ def main() -> None:
         amount: int
 
     class Files(pw.io.python.ConnectorSubject):
-        """Both source partitions in turn, a piece of each: as one stream they must not drift apart."""
+        """Both source partitions in turn, a piece of each: they are one stream, and must not drift apart."""
 
         began, rows = 0.0, 0
 
@@ -46,8 +46,8 @@ def main() -> None:
 
     files = Files()
     events = pw.io.python.read(files, schema=Row, autocommit_duration_ms=COMMIT_MS)
-    # One result per window, when its end and the grace have passed; what is over is forgotten ("Controlling Temporal
-    # Behavior of Windows" in its user guide).
+    # One result per window, when its end and the grace have passed; closed windows are forgotten ("Controlling
+    # Temporal Behavior of Windows" in its user guide).
     once = pw.temporal.exactly_once_behavior(shift=GRACE_MS)
     windows = events.windowby(
         events.ts, window=pw.temporal.tumbling(duration=SIZE_MS, origin=0), instance=events.user, behavior=once

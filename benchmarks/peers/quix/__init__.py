@@ -1,4 +1,4 @@
-"""Quix Streams as its guide runs it on several cores: a process for each, in one consumer group."""
+"""Quix Streams on several cores as its guide advises: a process per core, in one consumer group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUIREMENTS = HERE / "requirements.txt"
 VERSION = re.findall(r"^quixstreams==(.+)$", REQUIREMENTS.read_text(), re.MULTILINE)[0]
 PROCESSES = 2
 BATCHES = 3
-"""It is slow: micro-batches of the input that it runs."""
+"""Micro-batches of the input that it runs: it is slow."""
 MINUTES = 30
 
 
@@ -72,12 +72,12 @@ class Quix:
         return marks.run(batches, marks.reached(told, marks.marks(batches)), found.last_ms, peak, busy), found
 
     def stop(self) -> None:
-        """Nothing stays between its turns."""
+        """Nothing to stop: its processes end with each turn."""
 
 
 @contextmanager
 def running(commands: list[list[str]], folder: Path) -> Iterator[list[psutil.Popen]]:
-    """Processes that write into files out-0, out-1 and one log; gone afterwards."""
+    """Processes that write into files out-0, out-1, ... and one log; killed afterwards if they still run."""
     started: list[psutil.Popen] = []
     try:
         with (folder / "log").open("ab") as log:
@@ -93,13 +93,13 @@ def running(commands: list[list[str]], folder: Path) -> Iterator[list[psutil.Pop
 
 
 def progress(said: str) -> list[tuple[int, int]]:
-    """(records, ms) as application.py said."""
+    """(records, ms) from the output of application.py."""
     pairs = (line.split() for line in said.splitlines())
     return [(int(records), int(at)) for records, at in pairs]
 
 
 def written(records: DataFrame) -> DataFrame:
-    """The records of its topic as `result` wants them."""
+    """The records of its topic in the columns of `result`."""
     value = F.from_json(F.col("value").cast("string"), "start LONG, count LONG, total LONG").alias("of")
     user, arrived = F.col("key").cast("string").alias("user"), F.unix_millis("timestamp").alias("arrived_ms")
     return records.select(user, value, "partition", "offset", arrived).select(

@@ -1,7 +1,7 @@
 """The Quix Streams application, run in an environment of its own: counts and sums of tumbling windows, when they close.
 
-Arguments: servers, input, output, group, folder of its state, size and grace in ms. On stdout, now and then: how many
-records were processed, and when.
+Arguments: servers, input, output, group, folder of its state, size and grace in ms. Prints the number of processed
+records and the time (ms) now and then.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from quixstreams.dataframe.windows import Count, Sum
 
 TELL_EVERY = 1_000
 QUIET_S = 10.0
-"""Without a record for so long: the topic is at its end."""
+"""Time without a record after which the topic counts as read to its end."""
 
 
 class Progress:
-    """Says how many records were processed, and when."""
+    """Prints the number of processed records, and the time of the last one (ms)."""
 
     def __init__(self) -> None:
         self._records = self._last_ns = 0
@@ -43,14 +43,14 @@ def main() -> None:
         state_dir=state,
         loglevel="WARNING",
         on_message_processed=progress.processed,
-        # Its page "Configuration": both are handed to librdkafka. Changelogs, at least once and commits every five
-        # seconds are its defaults.
+        # Its page "Configuration": both go to librdkafka. Changelogs, at least once and commits every five seconds are
+        # its defaults.
         consumer_extra_config={"fetch.min.bytes": 65_536, "max.partition.fetch.bytes": 4_194_304},
         producer_extra_config={"linger.ms": 100, "batch.size": 262_144},
     )
     records = app.dataframe(app.topic(source, key_deserializer="str", value_deserializer="json"))
     windows = records.tumbling_window(int(size_ms), int(grace_ms)).agg(count=Count(), total=Sum("amount"))
-    # Its page "Windowing": by "key", the default, a window waits until its own key comes again.
+    # Its page "Windowing": with "key", the default, a window waits for the next record of its own key.
     windows.final(closing_strategy="partition").to_topic(
         app.topic(target, key_serializer="str", value_serializer="json")
     )

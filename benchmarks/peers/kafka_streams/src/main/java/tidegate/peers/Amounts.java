@@ -11,11 +11,11 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.Serializer;
 
-/** The values of a topic, {"amount":42} or {"price":42}, by Jackson as an application would have it. */
+/** The values of a topic, {"amount":42} or {"price":42}, read by Jackson as in an application. */
 final class Amounts implements Serde<Amounts.Amount> {
     record Amount(@JsonAlias("price") long amount) {}
 
-    /** Eight bytes: a join writes each record into its state, and reads those that it meets. */
+    /** Eight bytes: a join writes each record into its state, and reads the partners of each. */
     static final Serde<Amount> IN_STATE = Serdes.serdeFrom(
             (topic, of) -> of == null
                     ? null

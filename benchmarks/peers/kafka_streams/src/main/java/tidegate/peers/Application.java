@@ -32,12 +32,12 @@ import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
 /**
- * Counts and sums per user and window, from the topic `input` into the topic `output`, until `records` are processed;
- * or joins the topic `input` with the topic `right`, if that is asked for.
+ * Counts and sums per user and window, from the topic `input` into the topic `output`, until the last mark is reached;
+ * or joins the topic `input` with the topic `right`, if the request has one.
  *
- * <p>Asked are size_ms (tumbling windows) or difference_ms (sliding ones), grace_ms, marks (numbers of records),
- * timeout_s, `final` (suppressed until the window closes; every update otherwise), and `settings`, which Kafka Streams
- * gets as they are. Told is when each mark was reached.
+ * <p>A request has size_ms (tumbling windows) or difference_ms (sliding windows, joins), grace_ms, marks (numbers of
+ * processed records), timeout_s, `final` (suppressed until the window closes; otherwise updates), and `settings`, which
+ * Kafka Streams gets unchanged. The answer has the time at which each mark was reached.
  */
 final class Application {
     private static final long LOOK_MS = 5;
@@ -74,7 +74,7 @@ final class Application {
                 }
                 reached.add(System.currentTimeMillis());
             }
-            // Commits, which lets out what caches hold.
+            // Commits, which flushes the caches.
             if (!streams.close(Duration.ofMinutes(2))) {
                 throw new TimeoutException("the application did not close");
             }
@@ -136,7 +136,7 @@ final class Application {
         return builder.build(settings);
     }
 
-    /** By Kafka Streams' own count, so that nothing is added to what a record costs. */
+    /** Kafka Streams' own count of processed records: counting adds no cost to a record. */
     private static long processed(KafkaStreams streams) {
         double sum = 0;
         for (Metric metric : streams.metrics().values()) {

@@ -4,7 +4,7 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
-/** The values of two records that met, or of a left one that met nobody. */
+/** The values of a pair, or of a left record without a partner. */
 record Joined(long amount, Long price) {
     Joined(Amounts.Amount left, Amounts.Amount right) {
         this(left.amount(), right == null ? null : (Long) right.amount());

@@ -11,8 +11,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Writes records into a topic: how many there are, then the partition, the number of the user, the time and the amount
- * of each, come as binary numbers on stdin. Arguments: servers, topic, the name of the amount in the values.
+ * Writes records into a topic. Binary numbers on stdin: the number of records, then the partition, the number of the
+ * user, the time and the amount of each record. Arguments: servers, topic, the name of the amount in the values.
  */
 public final class Load {
     private static final int RECORD = 20; // bytes of a record on stdin
@@ -48,7 +48,7 @@ public final class Load {
         }
     }
 
-    /** As benchmarks/inputs.py:key_names: user-0000042. */
+    /** The name of a user, such as user-0000042: as benchmarks/inputs.py:key_names. */
     private static byte[] name(int number) {
         byte[] name = "user-0000000".getBytes(StandardCharsets.UTF_8);
         for (int at = name.length - 1; number > 0; at--, number /= 10) {

@@ -7,10 +7,10 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 
-/** A run of the application per line of stdin (see Application), what it took as one line of stdout. */
+/** Runs the application once per line of stdin (see Application), and answers each with one line of stdout. */
 public final class Main {
     public static void main(String[] args) throws Exception {
-        // Whatever a library prints must not end up between the answers.
+        // Output of libraries must not get between the answers.
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         System.setOut(System.err);
         ObjectMapper mapper = new ObjectMapper();

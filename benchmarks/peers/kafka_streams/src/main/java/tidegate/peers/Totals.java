@@ -13,7 +13,7 @@ record Totals(long count, long total) {
         return new Totals(count + 1, total + amount);
     }
 
-    /** Two numbers of eight bytes: the state is read and written for every record, and JSON would cost it much more. */
+    /** Two numbers of eight bytes: state is read and written for every record, and JSON would cost much more. */
     static final Serde<Totals> IN_STATE = Serdes.serdeFrom(
             (topic, of) -> of == null
                     ? null
@@ -26,7 +26,7 @@ record Totals(long count, long total) {
                 return new Totals(from.getLong(), from.getLong());
             });
 
-    /** What the contestants write into their topics. */
+    /** The values that contestants write into their topics. */
     static final Serde<Totals> AS_JSON = Serdes.serdeFrom(
             (topic, of) -> of == null
                     ? null
