@@ -1,9 +1,9 @@
-"""What records of a schema registry cost until a Python worker has them as rows, and by Spark's own expressions.
+"""The cost of decoding records of a schema registry in Python workers, and by Spark's own expressions.
 
-`python -m benchmarks.registered`, with `PYTHONPATH=src:.` where tidegate is not installed. The records lie in Parquet
+`python -m benchmarks.registered`, with `PYTHONPATH=src:.` where tidegate is not installed. The records are in Parquet
 files with the columns of Spark's Kafka source: no broker takes part. The registry is a small one on loopback. Spark's
-`from_avro` knows one schema, so it reads records of one; where every tenth record has an older schema, only the
-registry's way reads them. JSON has one schema, and is read by `from_json` behind its number.
+`from_avro` knows one schema: it reads the topic with one schema, and not the topic in which every tenth record has an
+older schema. JSON has one schema; Spark reads it by `from_json`, after the five bytes with the schema's number.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ OBJECT = {
 OBJECT_ON_SPARK = "user string, amount long, price double, country string, at timestamp"
 OLD_ONES = 10
 BATCH = 10_000
-"""Records of a batch, as Spark hands them over."""
+"""Records of one Arrow batch of Spark, to decode without Spark."""
 OURS, SPARKS, BYTES = "workers, by the registry", "Spark's own expression", "as bytes"
 Took = dict[str, float]
-"""`seconds`, and `cpu_seconds` of all processes: of work, whatever else the machine is doing."""
+"""`seconds`, and `cpu_seconds` of all processes, which do not depend on other work of the machine."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Records under the numbers of their schemas.
+    """Records that begin with the number of their schema.
 
-    value    their bytes
-    subject  of the reader's schema
-    read     how Spark reads what is behind the number, None where it cannot
+    value    the bytes of a record
+    subject  the subject of the reader's schema
+    read     Spark's expression for the bytes after the number, None if Spark cannot read them
     """
 
     value: Column
@@ -109,7 +109,7 @@ def topics(older: int, newer: int, object_: int) -> dict[str, Topic]:
 
 
 def written(spark: SparkSession, topic: Topic, rows: int, folder: Path) -> DataFrame:
-    """The records as Spark's Kafka source gives them."""
+    """The records in the columns of Spark's Kafka source."""
     number = F.col("id")
     spark.range(rows).select(
         F.lit(None).cast("binary").alias("key"),
@@ -123,7 +123,7 @@ def written(spark: SparkSession, topic: Topic, rows: int, folder: Path) -> DataF
 
 
 def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[DataFrame, Rows]]:
-    """How the workers get the rows: a frame, and who opens it there."""
+    """The ways of decoding by name: a frame, and the function that makes rows of its batches in a worker."""
     value = tg.kafka.schema_registry(registry.url, subject=topic.subject)
     source = decoded_stream(raw, key="user", value=value, timestamp="at", name="orders")
     frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.select(*COLUMNS).schema))
@@ -136,12 +136,12 @@ def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[Da
 
 
 def cpu_seconds() -> float:
-    """What the JVM and the Python workers have worked so far, those that have ended too."""
+    """CPU seconds of the JVM and the Python workers so far, including workers that have ended."""
     return sum(sum(each.cpu_times()[:4]) for each in psutil.Process().children(recursive=True))
 
 
 def in_turns(ways_: dict[str, tuple[DataFrame, Rows]], turns: int) -> dict[str, list[Took]]:
-    """What each way took in each turn, the first not counted; every other turn goes backwards."""
+    """Times of each way in each turn but the first; every other turn runs in reverse order."""
     found: dict[str, list[Took]] = {name: [] for name in ways_}
     for turn in range(1 + turns):
         for name, (given, make) in list(ways_.items())[:: -1 if turn % 2 else 1]:
@@ -157,12 +157,12 @@ def middle(turns: list[Took]) -> Took:
 
 
 def times(mine: list[Took], others: list[Took]) -> Took:
-    """How many times as much the others take, turn by turn: the median."""
+    """Median over the turns of the times of `others` over the times of `mine`."""
     return {clock: median(b[clock] / a[clock] for a, b in zip(mine, others, strict=True)) for clock in mine[0]}
 
 
 def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
-    """Microseconds of work to decode a record, without Spark: in columns, and by fastavro where it is installed."""
+    """CPU microseconds to decode a record without Spark: in columns, and by fastavro if it is installed."""
     bound = tg.kafka.schema_registry(registry.url, subject="orders-value").bound(None, "value")
     ways_: dict[str, Callable[[], Any]] = {"in columns": lambda: bound.decoder(values)}
     if find_spec("fastavro"):
@@ -185,7 +185,7 @@ def alone(values: pa.Array, registry: Registry) -> dict[str, float]:
 
 
 def measure(spark: SparkSession, rows: int, turns: int, folder: Path) -> dict[str, Any]:
-    """`took` by topic and way, `times` by topic, and `decoded` for decoding alone."""
+    """JSON with `took` by topic and way, `times` by topic, and `decoded` for decoding alone."""
     report: dict[str, Any] = {"took": {}, "times": {}}
     with Registry() as registry:
         older, newer = (registry.register("orders-value", json.loads(text)) for text in (OLDER, NEWER))

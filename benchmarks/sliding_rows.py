@@ -1,7 +1,7 @@
 """The rows of sliding windows by a direct computation, as columns: dicts of ten million windows would take gigabytes.
 
-It shares no code with tidegate, and holds where no record is late: the windows of a key then follow from the times of
-its records. One ends with each record, and one begins a millisecond after each record if it holds another one.
+Shares no code with tidegate. Valid only without late records: then the windows of a key follow from the timestamps of
+its records. One window ends with each record, and one begins a millisecond after each record if it has a record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIFFERENCE_MS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows with their counts and totals, ordered by key and start; keys as numbers."""
+    """Windows with their starts (ms), counts and totals, ordered by key and start; keys are numbers."""
 
     key: Int64s
     start: Int64s
@@ -29,7 +29,7 @@ class Windows:
 
     @classmethod
     def ordered(cls, key: Int64s, start: Int64s, count: Int64s, total: Int64s) -> Windows:
-        """From columns in any order."""
+        """Windows from columns in any order."""
         order = np.lexsort((start, key))
         return cls(key[order], start[order], count[order], total[order])
 
@@ -46,12 +46,12 @@ class Windows:
         return all(np.array_equal(a, b) for a, b in zip(self.columns(), other.columns(), strict=True))
 
     def without(self, other: Windows) -> Rows:
-        """The rows of this one that are not in `other`."""
+        """The rows of these windows that are not in `other`."""
         mine, others = (np.rec.fromarrays(each.columns()) for each in (self, other))
         return self.where(~np.isin(mine, others)).as_rows()
 
     def as_rows(self) -> Rows:
-        """A dict, for few windows."""
+        """The windows as a dict, for few of them."""
         starts, counts, totals = (column.tolist() for column in (self.start, self.count, self.total))
         places = zip(key_names(self.key), starts, strict=True)
         return dict(zip(places, zip(counts, totals, strict=True), strict=True))
@@ -64,7 +64,7 @@ def of_every_window(shape: Shape) -> Windows:
         raise ValueError("late records leave windows out that their times alone would make")
     every = list(halves(shape))
     key, ts, amount = (np.concatenate([getattr(half, name) for half in every]) for name in ("key", "ts_ms", "amount"))
-    # All keys on one line of time, each further from the next than two windows reach.
+    # All keys on one time line, each further from the next than two windows are long.
     first = int(ts.min()) - DIFFERENCE_MS
     stretch = int(ts.max()) - first + 2 * DIFFERENCE_MS + 2
     place = key * stretch + (ts - first)
@@ -83,7 +83,7 @@ def of_every_window(shape: Shape) -> Windows:
 
 
 def closed(shape: Shape) -> Windows:
-    """The final rows: those of the windows that the end of the input leaves closed."""
+    """The final rows: the windows that are closed at the end of the input."""
     stream_time = max(int(half.ts_ms.max()) for half in halves(shape))
     every = of_every_window(shape)
     return every.where(every.start + DIFFERENCE_MS < stream_time - GRACE_MS)

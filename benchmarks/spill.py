@@ -1,8 +1,8 @@
-"""What a suppression that spills costs: small batches on few and on many buffered keys, and the memory they take.
+"""The cost of a suppression that spills: time of small batches on few and on many buffered keys, and memory.
 
-Keys are buffered behind a time limit with `max_bytes(64 MB).spill_to_disk_when_full()`; then come batches of 10,000
-updates of random keys, and batches that also let about as many rows out. Every row that leaves is compared with what it
-must be. `make bench-spill` is the whole measurement, `make bench-spill BENCH_ARGS=--smoke` a trial.
+Keys are buffered by a time limit with `max_bytes(64 MB).spill_to_disk_when_full()`. Then come batches of 10,000 updates
+of random keys, and batches that also emit about as many rows. Every emitted row is compared with the expected one.
+`make bench-spill` is the whole measurement, `make bench-spill BENCH_ARGS=--smoke` a trial.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Int64s = npt.NDArray[np.int64]
 
 LIMIT_MS = 3_600_000
 SPAN_MS = LIMIT_MS - 10_000
-"""Keys begin to wait over this long, so that none leaves before the last one has come."""
+"""The first records of all keys are within this time, so that no key is emitted before the last one has come."""
 BOUND_BYTES = 64_000_000
 FIRST_FILE_S = 1_600_000_000
 MOST_MIB = 400
@@ -44,7 +44,7 @@ MOST_RATIO = 1.3
 
 @dataclass(frozen=True)
 class Shape:
-    """`keys` are buffered in batches of `load` rows; then `batches` of updates, and as many that let rows out."""
+    """`keys` are buffered in batches of `load` rows; then `batches` of updates, and as many that emit rows."""
 
     keys: int
     load: int
@@ -53,13 +53,13 @@ class Shape:
 
     @property
     def leaving(self) -> int:
-        """About how many rows a batch of the last kind lets out."""
+        """About the number of rows that a batch of the last kind emits."""
         return min(self.updates, self.keys // (4 * self.batches))
 
 
 @dataclass(frozen=True)
 class Found:
-    """Seconds of the micro-batches of each kind, the largest memory of each process, and the rows that left."""
+    """Seconds of the micro-batches of each kind, the largest memory of each process, and the number of emitted rows."""
 
     keys: int
     load_rows_per_s: float
@@ -86,7 +86,7 @@ def since(shape: Shape, key: Int64s) -> Int64s:
 
 
 def write(shape: Shape, folder: Path) -> dict[int, int]:
-    """The files of `shape`; gives the value of each key that must leave."""
+    """Write the files of `shape`; returns the value of each key that must be emitted."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(2026)
     value = np.zeros(shape.keys, np.int64)
@@ -94,7 +94,7 @@ def write(shape: Shape, folder: Path) -> dict[int, int]:
 
     def batch(key: Int64s, ts: Int64s, new: Int64s) -> None:
         nonlocal files, offset
-        value[key] = new  # the last assignment stands
+        value[key] = new  # the last value of a key wins
         for half in np.array_split(np.arange(len(key)), HALVES):
             table = pa.table(
                 {
@@ -120,7 +120,7 @@ def write(shape: Shape, folder: Path) -> dict[int, int]:
         batch(key, np.full(len(key), now), np.arange(len(key)) - (n + 1) * 10**6)
     expected = value.copy()
     for n in range(1, shape.batches + 1):
-        # Only keys that do not leave are updated here: what leaves is known however tasks are laid out.
+        # Only keys that are not emitted are updated here: so the emitted values do not depend on the number of tasks.
         key = rng.integers(shape.keys // 2, shape.keys, shape.updates)
         now = LIMIT_MS + int(since(shape, np.array([n * shape.leaving]))[0])
         batch(key, np.full(len(key), now), np.arange(len(key)))
@@ -171,7 +171,7 @@ def _peaks() -> Iterator[dict[str, float]]:
     def sample() -> None:
         for process in psutil.Process().children(recursive=True):
             try:
-                # By its program: what the JVM forks goes by the name of a thread until it has started.
+                # By its program: a process that the JVM forks has the name of a thread until it has started.
                 name = f"{'java' if Path(process.exe()).name == 'java' else 'python'} {process.pid}"
                 peaks[name] = round(max(peaks.get(name, 0.0), process.memory_info().rss / 2**20), 1)
             except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -1,8 +1,8 @@
-"""How the time of a micro-batch splits: into parts whose sum is the whole.
+"""Splits the time of a micro-batch into parts whose sum is the whole.
 
-Every part is the time between two moments that were observed, by Spark or by a clock in a worker, or a time that Spark
-measured within one. Of a stage the parts are those of the task that ended last: the stage waited for it. Where it had
-waited for a core, as a second input's task may, they are those of the task before it too.
+Every part is the time between two moments that Spark or a clock in a worker observed, or a time that Spark measured
+between them. The parts of a stage are the parts of its last task, because the stage waits for it; and of the tasks
+before it on its core, if it waited for a core, as the task of a second input may.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.clock import Record
 from benchmarks.event_log import Execution, Stage, Task
 
 WHOLE, RUN = "triggerExecution", "addBatch"
-"""Of `durationMs`: the micro-batch, and in it what runs the plan."""
+"""Names in `durationMs`: the micro-batch, and the execution of its plan."""
 
 LOAD, FETCH = "RocksDB: load - time taken to load the store", "fetch wait time"
 COMMIT, SCAN = "time to commit changes", "scan time"
@@ -44,7 +44,7 @@ MEANING: dict[tuple[str, str], str] = {
     (STATEFUL, "commit"): "the store made durable",
     (DRIVER, REST): "of the whole, what no part has",
 }
-"""Every part, by where it is spent, in the order in which most of it happens."""
+"""The meaning of every part by (place, name), about in the order of time."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Part:
 
 
 def split(durations: Mapping[str, float], execution: Execution, records: Mapping[int, Record]) -> list[Part]:
-    """The parts of a micro-batch in the order of MEANING, their sum being its `triggerExecution`.
+    """The parts of a micro-batch in the order of MEANING; their sum is its `triggerExecution`.
 
-    durations: its `durationMs`. records: what its tasks showed, by task; raises KeyError if that of one is missing.
+    durations: its `durationMs`. records: the clocks of its tasks, by task id; KeyError if one is missing.
     """
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for name, ms in durations.items():
@@ -74,7 +74,7 @@ def split(durations: Mapping[str, float], execution: Execution, records: Mapping
 
 
 def of_stage(stage: Stage, records: Mapping[int, Record]) -> Iterator[Part]:
-    """The parts of a stage, their sum being its time."""
+    """The parts of a stage; their sum is its time."""
     row, since = _in_a_row(stage.tasks), stage.submitted
     for task in row:
         record = records[task.id]
@@ -96,7 +96,7 @@ def of_stage(stage: Stage, records: Mapping[int, Record]) -> Iterator[Part]:
 
 
 def _in_a_row(tasks: list[Task]) -> list[Task]:
-    """The task that ended last, behind those that had its core one after the other: each began when one had ended."""
+    """The task that ended last, preceded by the tasks before it on its core: each began after the end of another."""
     row = [max(tasks, key=lambda one: one.finished)]
     while before := [one for one in tasks if one.finished <= row[0].launched]:
         row.insert(0, max(before, key=lambda one: one.finished))
@@ -104,7 +104,7 @@ def _in_a_row(tasks: list[Task]) -> list[Task]:
 
 
 def _moved(spent: dict[str, float], task: Task, out_of: str, measured: dict[str, str]) -> None:
-    """Give what Spark measured within a part to another; never more than there is, for Spark rounds to ms."""
+    """Move times that Spark `measured` from the part `out_of` to other parts; at most all of it: Spark rounds to ms."""
     for metric, name in measured.items():
         ms = min(task.metrics.get(metric, 0.0), max(spent[out_of], 0.0))
         spent[out_of] -= ms
@@ -116,7 +116,7 @@ def as_json(parts: list[Part]) -> list[list[Any]]:
 
 
 def median_of(batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """The micro-batch of median time, the shorter one of two."""
+    """The micro-batch of median time, the shorter one of the middle two."""
     return sorted(batches, key=lambda each: each["ms"])[(len(batches) - 1) // 2]
 
 

@@ -1,9 +1,9 @@
-"""What the process takes in which Spark starts a stateful operator: processor time, its modules from two places.
+"""Processor time of the process in which Spark starts a stateful operator, with its modules from two places.
 
-`python -m benchmarks.starting`, with `PYTHONPATH=src` where tidegate is not installed. Spark starts it once for each
-operator and start of a query; it imports pyspark, unpickles the processor and calls its `init`. Spark puts pyspark.zip
-in front of its path, where no module is compiled. "with the kernel" imports besides what the processor needed before it
-came sealed. All ways take turns.
+`python -m benchmarks.starting`, with `PYTHONPATH=src` where tidegate is not installed. Spark starts this process once
+for each operator and start of a query; it imports pyspark, unpickles the processor and calls its `init`. Spark puts
+pyspark.zip, which has no compiled modules, first on its path. "with the kernel" also imports the modules that the
+processor needed before it was sealed. All ways take turns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KERNEL = "import pandas, tidegate.runtime.spark.worker.state, tidegate.runtime.s
 
 
 def processor() -> bytes:
-    """An operator as Spark hands it to the process."""
+    """The bytes of an operator that Spark sends to the process."""
     counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
     layout = Layout(operation(counts.node), pa.schema({"k:k": pa.string(), "ts": pa.int64()}))
     started = StageProcessor(SparkStage(Stage(layout)), {0: 0})
@@ -53,7 +53,7 @@ def processor() -> bytes:
 
 
 def started(program: str, zipped: bool, given: bytes) -> float:
-    """Processor seconds of one such process."""
+    """Processor seconds of one process that runs `program` on `given`."""
     lib = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")) if zipped else []
     path = os.pathsep.join([*map(str, lib), *(part for part in sys.path if part)])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,8 +1,8 @@
-"""Every workload that needs nothing but the package: tidegate against what a PySpark user would run instead.
+"""All workloads that need only the package: tidegate against the queries that a PySpark user would run instead.
 
-`make bench` is the whole measurement but for the joins, `make bench BENCH_ARGS="--only W3"` a part of it, `--smoke` a
-trial, `--full` the larger sizes. Joins are asked for: `--only J1` or, one race of it, `--only J1-left-1`. `make bench`
-measures with the settings of Spark that a user has as installed, and with tuned ones (`--settings tuned`: these alone).
+`make bench` runs all workloads but the joins, `make bench BENCH_ARGS="--only W3"` some of them, `--smoke` a trial,
+`--full` the larger sizes. Joins run only by name: `--only J1` or, one race of it, `--only J1-left-1`. `make bench`
+measures with Spark's settings as installed, and with tuned settings (`--settings tuned`: these alone).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from benchmarks.workloads import (
 
 
 class Workload(Protocol):
-    """Something with a name that is measured."""
+    """A workload: its name, its title, and its measurement, which returns JSON."""
 
     @property
     def name(self) -> str: ...
@@ -69,7 +69,7 @@ WORKLOADS: tuple[Workload, ...] = (
     *varied.VARIED,
 )
 JOINS: tuple[Workload, ...] = (*joins.J1, joins.J1_HOT, joins.J2, open_joins.J3, open_joins.J4, large_table.J6)
-"""Run when asked for: in each of them Spark's own takes many minutes."""
+"""These run only by name: in each of them Spark's own join takes many minutes."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) -> None:
-    """What one may choose of `workloads`."""
+    """Add the options that choose among `workloads` and their sizes."""
     names = dict.fromkeys(name for each in workloads for name in (family(each.name), each.name))
     parser.add_argument("--only", nargs="+", choices=list(names), default=[], help="workloads")
     parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
@@ -91,7 +91,7 @@ def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) ->
 
 
 def family(name: str) -> str:
-    """What several workloads are chosen by together: J1 is J1-inner-1, J1-left-1 and so on."""
+    """The name that chooses several workloads together: J1 chooses J1-inner-1, J1-left-1 and so on."""
     return name.partition("-")[0]
 
 
@@ -101,7 +101,7 @@ def carry_out(
     contestants: tuple[str, ...],
     more: Mapping[str, str] | None = None,
 ) -> int:
-    """Measure those of `workloads` that `options` chose, and write what was found; Spark gets the settings `more`."""
+    """Measure the chosen `workloads` and save the report; `more`: further settings of Spark. Returns 0."""
     chosen = Options(
         size_of(options),
         1 if options.smoke else options.repeat,

@@ -1,8 +1,8 @@
 """The input of a join: two folders of files, left and right, whose micro-batches come at the same times.
 
-Event time goes on from batch to batch, with a few seconds of disorder and nothing late. The last micro-batch holds one
-pair of records per partition, so far ahead that it closes all that came before: after it every null-joined row has
-left, whenever a contestant lets it out. Files of a side are named and timed as those of `inputs`.
+Event time goes on from batch to batch, with a few seconds of disorder and no late records. The last micro-batch has one
+pair of records per partition, so far ahead that it closes all earlier records: after it every contestant has emitted
+all null-joined rows. Files of a side have names and times as in `inputs`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AFTER_ALL_MS = 60_000
 
 @dataclass(frozen=True)
 class Stretch:
-    """Micro-batches that are alike: how many, the rows of a side in each, and how far event time moves in each."""
+    """Equal micro-batches: their number, and the rows of a side and the event time (ms) of each."""
 
     batches: int
     rows: int
@@ -38,24 +38,24 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is generated; equal shapes give equal files."""
+    """Parameters of a generated input; equal shapes give equal files."""
 
     keys: int
     window_ms: int
-    """Records at most this far apart meet."""
+    """Records at most this far apart are pairs."""
     stretches: tuple[Stretch, ...]
     seed: int = 2026
     hot_percent: tuple[int, int] = (0, 0)
-    """Of the records of each side those that have the first key, besides its share of the others."""
+    """Percentage of the records of each side that have the first key, besides its share of the others."""
 
     @property
     def batches(self) -> list[Stretch]:
-        """One each, without the closing one."""
+        """A stretch for each micro-batch, without the closing one."""
         return [Stretch(1, each.rows, each.span_ms) for each in self.stretches for _ in range(each.batches)]
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         stretches = "_".join(f"{each.batches}x{each.rows}x{each.span_ms}" for each in self.stretches)
         hot = "-hot-{}-{}".format(*self.hot_percent) if any(self.hot_percent) else ""
         return f"joins-{self.keys}-{self.window_ms}-{stretches}-{self.seed}{hot}"
@@ -63,7 +63,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Half:
-    """The columns of one file, the keys as numbers."""
+    """The columns of one file; keys are numbers."""
 
     partition: int
     key: Int64s
@@ -73,7 +73,7 @@ class Half:
 
 
 def span_for(pairs: float, rows: int, keys: int, window_ms: int) -> int:
-    """How far time must move in a batch, so that a record has about so many partners."""
+    """Event time (ms) of a batch in which a record has about `pairs` partners."""
     return round(rows / keys * 2 * window_ms / pairs)
 
 
@@ -83,7 +83,7 @@ def halves(shape: Shape, side: int) -> Iterator[Half]:
     for batch, of in enumerate(shape.batches):
         rows = of.rows // HALVES
         for partition in range(HALVES):
-            # A generator of its own for each file: the first batches of a longer shape are those of a shorter one.
+            # A generator of its own for each file: a longer shape has the first batches of a shorter one.
             rng = np.random.default_rng([shape.seed, batch, side, partition])
             ts_ms = began_ms + np.arange(rows) * of.span_ms // rows - rng.integers(0, DISORDER_MS, rows)
             key = rng.integers(0, shape.keys, rows)
@@ -104,7 +104,7 @@ def halves(shape: Shape, side: int) -> Iterator[Half]:
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """Write both sides of `shape` as Parquet under `folder`, once, and return where."""
+    """Write both sides of `shape` as Parquet below `folder`, unless that was done before; returns their folder."""
     target = folder / shape.name
     if all((target / f"{side}.done").exists() for side in SIDES):
         return target
@@ -120,7 +120,7 @@ def _table(half: Half, names: pa.Array, value: str) -> pa.Table:
 
 
 def first(files: Path, batches: int | None) -> Path:
-    """A folder with the first micro-batches of `files` and its closing one."""
+    """A folder with the first `batches` micro-batches of `files` and the closing one; None: all."""
     of_side = {side: sorted((files / side).glob("*.parquet")) for side in SIDES}
     if batches is None or (batches + 1) * HALVES >= len(of_side[SIDES[0]]):
         return files

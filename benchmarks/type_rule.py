@@ -1,10 +1,10 @@
-"""What Python functions take now, as a multiple of what they take in another checkout: the kernel's part of W11.
+"""The time of Python functions now, as a multiple of their time in another checkout: the kernel's part of W11.
 
 `python -m benchmarks.type_rule --before FOLDER`, where FOLDER is a checkout of the version to compare with. Each turn
 runs both versions, each in a process of its own and in alternating order: 200,000 records on 20,000 keys, packed and
-stepped as one task, three batches onto each other. The table has the median of all turns and that of their ratios.
+stepped as one task, three batches one after another. The table has the medians over the turns of times and of ratios.
 
-After every call of a function its result becomes a value of the declared type (decision 0023); this is the cost of it.
+After every call of a function its result becomes a value of the declared type (decision 0023): this is its cost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REDUCES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def measured(records: int, keys: int) -> dict[str, float]:
-    """Seconds per batch of each function, in this process and with the tidegate that it imports."""
+    """Seconds per batch of each function, with the tidegate that this process imports."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,12 +1,12 @@
-"""Two versions of tidegate in turns: is this one slower than that of another checkout?
+"""Two versions of tidegate in turns: is this one slower than the version of another checkout?
 
     git worktree add FOLDER COMMIT
     python -m benchmarks.versions --before FOLDER --only W1 W11 --turns 3
 
 Each turn of a version is a process of its own over the same files, with the benchmarks and the package of its checkout.
-Which version begins changes from turn to turn. All rows of a contestant must be equal in both versions; those of W10
-are not compared. A ratio is the speed of this version over that of the other one, within a turn; its median is quoted.
-The command ends with 1 if a ratio is below 0.95.
+The versions begin alternately. All rows of a contestant must be equal in both versions; rows of W10 are not compared. A
+ratio is the speed of this version over the speed of the other one in the same turn; the median ratio is quoted. The
+exit status is 1 if a median ratio is below 0.95.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.options import save, say
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOADS = ("W1", "W2", "W3", "W4", "W6", "W9", "W10", "W11")
 ALWAYS = "by_hand"
-"""Earlier versions run it in W6 whatever is asked, and of the version that runs more Java has compiled more."""
+"""Earlier versions always run it in W6. So both run it: in a version that runs more, Java has compiled more."""
 OURS = (
     "tidegate",
     "tidegate_files",
@@ -41,13 +41,13 @@ OURS = (
     "tidegate_arrow",
     "tidegate_built_in",
 )
-"""The contestants that are tidegate, in any workload of both versions."""
+"""The contestants of tidegate, in any workload of both versions."""
 BAR = 0.95
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a version did in one turn: of each contestant the speed, the largest worker (MiB), and the rows."""
+    """One turn of a version: speed, largest worker (MiB) and digest of the rows, by contestant."""
 
     speeds: dict[str, float]
     workers: dict[str, int]
@@ -105,12 +105,12 @@ def turn(folder: Path, workload: str, scratch: Path, given: list[str]) -> Turn:
 
 
 def _of_run(run: dict[str, Any]) -> Digest:
-    """The digest of all rows of a run, whichever micro-batch they left in."""
+    """The digest of all rows of a run, in any micro-batch."""
     return Digest.all([Digest(**one) for one in run["digests"]])
 
 
 def _speed(contestant: dict[str, Any]) -> float:
-    """Rows a second; of a workload of delays the inverse of the largest but one in a hundred (1/s)."""
+    """Rows per second; in a workload of delays the inverse of the p99 delay (1/s)."""
     return contestant["rows_per_s"] if "rows_per_s" in contestant else 1000 / contestant["p99_ms"]
 
 
@@ -119,9 +119,9 @@ def _speeds(one: Turn) -> str:
 
 
 def compared(turns: dict[str, list[Turn]]) -> dict[str, Any]:
-    """By contestant of both versions: the median ratio, the ratios, and the largest worker of this version (MiB).
+    """The median ratio, all ratios, and the largest worker of this version (MiB), by contestant of both versions.
 
-    Raises AssertionError if the versions gave other rows.
+    Raises AssertionError if the rows of the versions differ.
     """
     before, now = turns["before"], turns["now"]
     found = {}

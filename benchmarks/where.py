@@ -1,9 +1,9 @@
-"""Where the time of a micro-batch goes: scan, Arrow, packing, shuffle, state, kernel, and what Spark does around them.
+"""Splits the time of a micro-batch: scan, Arrow, packing, shuffle, state, kernel, and Spark's work around them.
 
-Each contestant of tidegate runs once to warm up and once with clocks in its workers (`benchmarks/clocked.py`), and must
-give the same rows, if it is one whose rows a race compares; Spark's event log says the rest. Told are the micro-batch
-of median time and the dearest one; the JSON has all. `make bench-where` is the measurement,
-`BENCH_ARGS="--only W1 W3"` a part of it, `--smoke` a trial; `make bench-page` draws.
+Each contestant of tidegate runs once to warm up and once with clocks in its workers (`benchmarks/clocked.py`). Both
+runs must emit the same rows, if races compare its rows. Spark's event log has the other times. The table has the
+micro-batch of median time and the slowest one; the JSON has all. `make bench-where` measures all workloads,
+`BENCH_ARGS="--only W1 W3"` some of them, `--smoke` is a trial; `make bench-page` draws them.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from benchmarks.workloads import (
 OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
 """Entries of W5."""
 FEW = {"smoke": (4, 2), "default": (60, 30), "full": (120, 60)}
-"""How many micro-batches of few records there are, and the first one to look at: Java compiles for dozens of them."""
+"""Number of micro-batches with few records, and the first one that counts: Java compiles during dozens of them."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A workload's input, of which `write(size, folder)` gives the files and the first micro-batch to look at."""
+    """A workload; `write(size, folder)` returns its files and the first micro-batch that counts."""
 
     name: str
     title: str
     write: Callable[[str, Path], tuple[Path, int]]
     contestants: tuple[Contestant, ...]
     behind: int = 0
-    """How many micro-batches at the end are not looked at."""
+    """Number of micro-batches at the end that do not count."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A clocked run: what Spark says of its micro-batches that are looked at, and what its tasks left."""
+    """A clocked run: Spark's progress of the micro-batches that count, and the clocks of its tasks by task id."""
 
     work: Work
     contestant: Contestant
@@ -74,13 +74,13 @@ def of_race(race: Race) -> Work:
 
 
 def ours_of(race: Race | JoinRace) -> tuple[Contestant, ...]:
-    """Ours of a race; without partition and offset we do the same but for sorting."""
+    """The contestants of tidegate in a race but `tidegate_unordered`, which differs only in sorting."""
     ours = (each for each in race.contestants if each.name.startswith("tidegate") and "unordered" not in each.name)
     return tuple(ours)
 
 
 def of_join(race: JoinRace) -> Work:
-    """Ours of a race of joins, but for the micro-batch that closes all."""
+    """The contestants of tidegate in a race of joins, without the micro-batch that closes all."""
 
     def files(size: str, folder: Path) -> tuple[Path, int]:
         return two_sides.write(race.shapes[size], folder), WARM_UP
@@ -94,7 +94,7 @@ def open_files(size: str, folder: Path) -> tuple[Path, int]:
 
 
 def few_files(size: str, folder: Path) -> tuple[Path, int]:
-    """Micro-batches with so few records that they show what one costs whatever is in it."""
+    """Micro-batches with so few records that they show the fixed cost of a micro-batch."""
     batches, first = FEW[size]
     return write(Shape(100, 1_000, batches), folder), first
 
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
                 for each in runs(spark, work, size, options.contestants, folder)
             ]
             of = versions(spark)
-        # The log is whole only now.
+        # The log is complete only after the session.
         found = told(ran, event_log.executions(folder / "log"))
     chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "contestants": options.contestants}
     report = {"workloads": found, "settings": chosen, "versions": of, "seconds": round(time.monotonic() - began)}
@@ -153,7 +153,7 @@ def runs(spark: SparkSession, work: Work, size: str, chosen: list[str], folder: 
 
 
 def ran(spark: SparkSession, work: Work, contestant: Contestant, files: Path, first: int, folder: Path) -> Ran:
-    """Raises AssertionError if the rows of both runs differ."""
+    """Run `contestant` without and with clocks; AssertionError if the rows of both runs differ."""
     plain = run(spark, contestant, files)
     with finished(spark, clocked(contestant, folder), files, format="noop") as query:
         progress = progress_of(query)
@@ -166,7 +166,7 @@ def ran(spark: SparkSession, work: Work, contestant: Contestant, files: Path, fi
 
 
 def told(runs: list[Ran], executions: dict[Key, Execution]) -> dict[str, Any]:
-    """Say the table of each workload, and give the parts of every micro-batch as JSON."""
+    """Print the table of each workload, and return the parts of every micro-batch as JSON."""
     found: dict[str, Any] = {}
     for one in runs:
         of_work = found.setdefault(one.work.name, {"title": one.work.title, "contestants": {}})

@@ -1,7 +1,7 @@
-"""Draws where the time of a micro-batch goes, and tells it as text.
+"""Draws the parts of a micro-batch's time, and writes them as text.
 
-A bar is what the driver does, before and after, then the map stage, then the stateful stage; a stage from its
-beginning to its end, but for parts that take turns.
+A bar has the work of the driver, before and after the stages, then the map stage, then the stateful stage. The parts of
+a stage are in order of time, except parts that take turns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDTH, SIDE, TOP = 760, 16, 52
 BAR, PITCH = 20, 58
 LEGEND_PITCH, LEGEND_COLUMNS = 18, 3
 LETTER = 6.2
-"""About how wide a letter of a segment's number is."""
+"""About the width of a digit in a segment (pixels)."""
 
 FILLS = {
     "offsets and logs": "#8c959f",
@@ -46,7 +46,7 @@ PICKS = {"median": median_of, "dearest": dearest_of}
 
 
 def drawn(name: str, work: dict[str, Any]) -> str:
-    """Of each contestant the micro-batch of median time, and the dearest one if it is another; to one scale."""
+    """An SVG of the median micro-batch of each contestant, and of the slowest if it is another; to one scale."""
     drawing = Drawing(WIDTH, f"{name}: where the time of a micro-batch goes")
     drawing.write(SIDE, 26, f"{name}: where the time of a micro-batch goes", size=15, weight="bold")
     bars = list(_bars(work))
@@ -100,7 +100,7 @@ def _legend(drawing: Drawing, top: float) -> None:
 
 
 def section(report: dict[str, Any], how: str, folder: Path) -> str:
-    """The section of the page, behind the sentence `how` it was measured; the pictures go to `folder`."""
+    """The section of the page, with the sentence `how` on the measurement; pictures are written to `folder`."""
     folder.mkdir(exist_ok=True)
     lines = ["### Where the time goes", "", how, ""]
     lines += [OF_A_STAGE, ""]
@@ -114,7 +114,7 @@ def section(report: dict[str, Any], how: str, folder: Path) -> str:
 
 
 def _largest(contestant: dict[str, Any]) -> str:
-    """The largest parts of the median batch, and what was not accounted for."""
+    """A sentence on the largest parts of the median batch, and the rest that no part has."""
     one = median_of(contestant["batches"])
     parts = sorted(one["parts"], key=lambda part: -part[2])[:4]
     told = ", ".join(f"{name} ({where}) {ms / one['ms']:.0%}" for where, name, ms in parts)

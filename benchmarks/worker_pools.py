@@ -2,9 +2,9 @@
 
 `python -m benchmarks.worker_pools`, with `PYTHONPATH=src` where tidegate is not installed. W1 and J1-left-1, both by
 `tg.files.source`. Each way has a session of its own, because Spark keeps workers for a minute; the ways take turns. The
-first query of a session starts the workers, and the second finds them. Both have 1,000 records, and their time is that
-of their first micro-batch. A turn that is not counted comes first, for the JVM. A part of it is
-`--only "first micro-batch" "next start"`.
+first query of a session starts the workers, and the second reuses them. Both have 1,000 records, and the time of their
+first micro-batch counts. The first turn warms up the JVM and is not counted. `--only "first micro-batch" "next start"`
+runs some of the queries.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ WAYS = {
     "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: ""},
     "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: ""},
 }
-"""The settings of decisions 0061, 0050 and 0046; with two pools map and stateful tasks have workers of their own."""
+"""The settings of decisions 0061, 0050 and 0046; with two pools, map and stateful tasks have workers of their own."""
 FIRST = "first micro-batch"
 NEXT = "next start"
 KEYS = 100_000
 SIZES = {True: (2_000, 4), False: (1_000_000, 8)}
-"""Rows and number of micro-batches, of a trial and otherwise."""
+"""Rows of a micro-batch and number of micro-batches, in a trial (True) and otherwise."""
 
 
 def inputs(scratch: Path, smoke: bool) -> dict[str, tuple[Contestant, Path]]:
-    """Of each query its contestant and its files, in the order in which a session runs them."""
+    """Contestant and files of each query, in the order in which a session runs them."""
     rows, batches = SIZES[smoke]
     (windows,) = (each for each in tumbling.OURS if each.name == FILES)
     (pairs,) = (each for each in joins.ours("left", joins.WINDOW_MS) if each.name == FILES)
@@ -60,9 +60,9 @@ def turn(spark: SparkSession, of: dict[str, tuple[Contestant, Path]]) -> dict[st
 
 
 def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
-    """Of each query how many times as fast each way is as the last one, within a turn, and its memory.
+    """JSON by query: the seconds of each way, its speed over the last way's in the same turn, and its memory (MiB).
 
-    Raises AssertionError if the ways gave other rows.
+    Raises AssertionError if the rows of the ways differ.
     """
     told: dict[str, Any] = {}
     last = list(WAYS)[-1]
@@ -88,7 +88,7 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
 
 
 def seconds(query: str, run: Run) -> float:
-    """Of the first two queries their first micro-batch, of the others all that are timed."""
+    """Seconds of the first micro-batch of the first two queries, of all timed micro-batches of the others."""
     return run.seconds[0] if query in (FIRST, NEXT) else sum(run.seconds[WARM_UP:])
 
 

@@ -1,9 +1,9 @@
-"""What Python workers hold before their first record, several of them forked from one daemon as Spark does it.
+"""Memory of Python workers before their first record, several of them forked from one daemon as Spark does it.
 
-`python -m benchmarks.workers`, with `PYTHONPATH=src` where tidegate is not installed; Linux alone. Each way is a daemon
-that has imported some modules and forks workers, which import more, one behind the other; what they hold is read from
-/proc/PID/smaps_rollup while all of them live. Rss counts a page in every worker that has it, Pss divides it by those
-that share it, private pages are those of one worker alone.
+`python -m benchmarks.workers`, with `PYTHONPATH=src` where tidegate is not installed; Linux only. Each way is a daemon
+that has imported some modules and forks workers, which import more modules step by step. Their memory is read from
+/proc/PID/smaps_rollup while all of them live. Rss counts a page in every worker that has it; Pss divides it among the
+workers that share it; private pages belong to one worker alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS = {
     "the map step": "import tidegate.runtime.spark.attach",
     "the stateful step": "import tidegate.runtime.spark.worker.state",
 }
-"""What a worker imports, in this order."""
+"""The imports of a worker, in order."""
 
 DAEMON = """
 import gc, json, os, sys
@@ -68,7 +68,7 @@ for go, _ in pipes:
 
 
 class Held(NamedTuple):
-    """What all workers hold together (KiB), and whether pandas is loaded."""
+    """Memory of all workers together (KiB), and whether pandas is loaded."""
 
     rss: int
     pss: int
@@ -77,8 +77,8 @@ class Held(NamedTuple):
 
 
 def measured(before: Sequence[str], workers: int) -> tuple[list[Held], int]:
-    """What the workers of a daemon hold after each of STEPS, and its threads; it has run the code of `before`."""
-    # Without it Arrow starts a thread when it is imported, and a process with threads cannot be forked safely.
+    """Memory of the workers after each of STEPS, and threads of their daemon, which runs the code of `before` first."""
+    # By default Arrow starts a thread at its import, and a process with threads cannot be forked safely.
     quiet = {"JE_ARROW_MALLOC_CONF": "background_thread:false"} if before else {}
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **quiet}
     given = json.dumps([list(before), list(STEPS.values()), workers])
@@ -88,7 +88,7 @@ def measured(before: Sequence[str], workers: int) -> tuple[list[Held], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """The command `python -m benchmarks.workers`."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.workers", description=(__doc__ or "").partition("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""A contestant of ours with something put around its two steps, from outside: the package knows none of it."""
+"""A contestant of tidegate with wrappers around its two steps. The package itself has no hook for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.runtime.spark.attach import Packer
 
 
 def wrapped(contestant: Contestant, pack: Callable[[Packer], Any], processor: Callable[..., Any]) -> Contestant:
-    """`contestant` with `pack(packer)` as its map step and `processor` in the place of `StageProcessor`."""
+    """`contestant` with `pack(packer)` as its map step and `processor` instead of `StageProcessor`."""
 
     def wrapped_flow(inputs: Sequence[flow.Input], **more: Any) -> DataFrame:
         return flow.flow([replace(each, pack=pack(cast("Packer", each.pack))) for each in inputs], **more)
 
     def frame(spark: SparkSession, files: Path) -> DataFrame:
-        # What becomes part of the plan is what these names mean while it is made.
+        # The plan keeps the functions that these names have while it is made.
         with patch.object(attach, "flow", wrapped_flow), patch.object(flow, "StageProcessor", processor):
             return contestant.frame(spark, files)
 

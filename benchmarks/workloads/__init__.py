@@ -1,1 +1,1 @@
-"""The workloads, a module each: its input, its contestants, and the bar that tidegate should reach."""
+"""The workloads, a module each: input, contestants, and the bar that tidegate should reach."""

@@ -1,9 +1,9 @@
-"""D1, D2 and D3: the question of W1 over JSON files, a Delta table and CSV files, in the order of the files.
+"""D1, D2 and D3: the query of W1 over JSON files, a Delta table and CSV files, in the order of the files.
 
-Each file is a stretch of time, so no record is late in whichever order a contestant takes them. The folder has the
-files as Parquet and the log of a Delta table over them; the same records are below it as JSON and as CSV. Spark has no
-Delta source without a package of its version: its own aggregation reads the table's files by its Parquet source, which
-is what the Delta source does behind its log.
+Each file is a stretch of time, so no record is late in any order in which a contestant reads the files. The folder has
+the files as Parquet and the log of a Delta table over them; the same records are below it as JSON and as CSV. Spark has
+a Delta source only with a package of its version: so its own aggregation reads the table's files by its Parquet source,
+as the Delta source does after its log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JSON, CSV, LOG = "json", "csv", "_delta_log"
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """The files of `shape` under `folder`, as Parquet with the log of a table, JSON and CSV, written once."""
+    """The folder of the files of `shape`, as Parquet with the log of a table, JSON and CSV; written once."""
     name = "doors-" + "-".join(f"{name}={value}" for name, value in asdict(shape).items())
     target = write_halves(folder / name, tables(shape))
     files = sorted(target.glob("*.parquet"))
@@ -49,7 +49,7 @@ def write(shape: Shape, folder: Path) -> Path:
 
 
 def tables(shape: Shape) -> Iterator[pa.Table]:
-    """One per file: of a micro-batch, the first file has the first half of its time."""
+    """A table per file; the first file of a micro-batch has the first half of its time."""
     names = pa.array(key_names(np.arange(shape.keys)))
     both: list[Half] = []
     for half in halves(shape):
@@ -84,7 +84,7 @@ def _csv(user: pa.Array, ts: pa.Array, amount: pa.Array) -> list[Any]:
 
 
 def _write_log(target: Path, files: list[Path]) -> None:
-    """A version for the table, and one for each micro-batch."""
+    """Write a log with one version for the table, and one for each micro-batch."""
     kinds = {"user": "string", "ts": "timestamp", "amount": "long", "partition": "integer", "offset": "long"}
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     metadata = {
@@ -122,7 +122,7 @@ def lines_by_us(format: str) -> Frames:
 
 
 def lines_frame(format: str) -> Frames:
-    """Spark's own reader as a stream without order, as most people would write it."""
+    """The query over Spark's own reader, without partition and offset, as most people would write it."""
     return lambda spark, folder: final_totals(
         tg.stream(_sparks_lines(spark, folder, format), key="user", timestamp="ts")
     )

@@ -1,7 +1,7 @@
 """W11: `reduce` and `aggregate` with plain Python functions, against `applyInPandasWithState` per key.
 
-A table without windows: each batch gives the newest aggregate of every key it has. Spark's function is called per key,
-so it runs the first batches alone.
+A table without windows: each batch emits the newest aggregate of each of its keys. Spark calls its function per key, so
+it runs only the first batches.
 """
 
 from __future__ import annotations

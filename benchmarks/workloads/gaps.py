@@ -1,8 +1,8 @@
 """W13: W1 behind a filter that drops half of the rows, so that offsets are missing everywhere.
 
-The filter sees a column of the files, a hash of the offset, so that all contestants drop the same rows. Those that are
-left have two numbers: their offset, with gaps, and their place among those that are left. Over places the rows are the
-same and nothing is missing: what a contestant over offsets takes more is the price of the gaps.
+The filter reads a column of the files, made by a hash of the offset, so all contestants drop the same rows. The rows
+left have two numbers: their offset, with gaps, and their place among the rows left, without gaps. The extra time of the
+contestant over offsets is the price of the gaps.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _HASH = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """The files of `shape` under `folder`, with the columns `kept` and `place`, written once."""
+    """The folder of the files of `shape`, with the columns `kept` and `place`; written once."""
     name = "gaps-" + "-".join(f"{name}={value}" for name, value in asdict(shape).items())
     return write_halves(folder / name, tables(shape))
 
 
 def tables(shape: Shape) -> Iterator[pa.Table]:
-    """One per file; places go on from file to file of a partition, as offsets do."""
+    """A table per file; places go on from file to file of a partition, as offsets do."""
     names = pa.array(key_names(np.arange(shape.keys)))
     places = [0] * HALVES
     for half in halves(shape):
@@ -45,14 +45,14 @@ def tables(shape: Shape) -> Iterator[pa.Table]:
 
 
 def kept(offset: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """About half of the offsets, without a pattern."""
+    """A mask of about half of the offsets, without a pattern."""
     mixed = (offset.astype(np.uint64) + np.uint64(1)) * _HASH
     mixed ^= mixed >> np.uint64(29)
     return ((mixed * _HASH) >> np.uint64(63)) == 0
 
 
 def filtered(offset: str) -> Callable[[SparkSession, Path], DataFrame]:
-    """The question of W1 behind the filter, in the order of this column."""
+    """The query of W1 behind the filter, in the order of the column `offset`."""
 
     def ask(spark: SparkSession, folder: Path) -> DataFrame:
         rows = source(spark, folder).where(KEPT)

@@ -1,4 +1,4 @@
-"""W3: final counts and sums of windows of ten minutes, one every minute."""
+"""W3: final counts and sums of hopping windows of ten minutes, one every minute."""
 
 from __future__ import annotations
 

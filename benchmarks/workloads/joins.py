@@ -26,15 +26,15 @@ WINDOW_MS = 30_000
 
 FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 MEMORY_FORMAT, ROCKSDB_FORMATS = 2, (2, 3, 4)
-"""Those that Spark 4.3 runs: it refuses 1. 3 and 4 keep one store with column families and need no other setting, but
-RocksDB; over its in-memory store Spark takes 2 whatever is set. Spark 4.1 has no 4."""
+"""State formats of Spark 4.3, which rejects 1. Formats 3 and 4 have one store with column families and need only
+RocksDB; with its in-memory store Spark uses 2 in any case. Spark 4.1 has no 4."""
 
 MEMORY_BATCHES, ROCKSDB_BATCHES = 4, 3
-"""How many micro-batches Spark's own runs."""
+"""Number of micro-batches that Spark's own join runs."""
 
 
 def asked(left: tg.KStream, right: tg.KStream, how: str, window_ms: int) -> tg.KStream:
-    """The question of all of these workloads."""
+    """The query of all of these workloads."""
     windows = tg.JoinWindows.of_time_difference_and_grace(f"{window_ms} milliseconds", f"{GRACE_MS} milliseconds")
     return left.join(right, windows, how=how)  # type: ignore[arg-type]
 
@@ -48,7 +48,7 @@ def tidegate(
 
 
 def _sides(spark: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
-    """Both with a watermark of the grace, under names that do not meet."""
+    """Both sides with a watermark of the grace, and with different column names."""
     grace = f"{GRACE_MS} milliseconds"
     left, right = (source(spark, folder / side).withWatermark("ts", grace) for side in SIDES)
     return (
@@ -76,9 +76,9 @@ def spark_native(spark: SparkSession, folder: Path, how: str, window_ms: int) ->
 
 
 def spark_bucketed(spark: SparkSession, folder: Path, window_ms: int) -> DataFrame:
-    """Buckets as long as a record's whole reach: a left record is in the one or two that it touches.
+    """Spark's join with time buckets of twice the window; a left record is in the one or two that its window touches.
 
-    So that fewer records of a key are looked at. For inner joins alone: a record that is there twice would leave twice
+    So Spark compares fewer records of a key. For inner joins only: a record in two buckets would be emitted twice
     without a partner.
     """
     left, right = _sides(spark, folder)
@@ -104,7 +104,7 @@ def bare_map(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def ours(how: str, window_ms: int) -> tuple[Contestant, Contestant]:
-    """The two rows of tidegate: over Spark's reader, and reading the files itself."""
+    """The two contestants of tidegate: over Spark's reader, and reading the files itself."""
     ask = partial(tidegate, how=how, window_ms=window_ms)
     return (
         Contestant("tidegate", "tidegate, partition and offset given", partial(ask, opened=streamed)),
@@ -154,7 +154,7 @@ def collected(spark: SparkSession, contestant: Contestant, folder: Path) -> Rows
 
 @dataclass(frozen=True)
 class Check:
-    """Raise AssertionError unless all give the rows of the direct computation; a sentence per contestant."""
+    """Returns a sentence per contestant; AssertionError unless all emit the rows of the direct computation."""
 
     how: str
     shape: Shape = SMALL
@@ -188,7 +188,7 @@ SPARKS = ("spark_memory", *(f"spark_rocksdb_{version}" for version in ROCKSDB_FO
 def race(
     name: str, title: str, how: str, keys: int, pairs: float, bars: tuple[float, float], formats: bool
 ) -> JoinRace:
-    """`formats`: whether Spark runs its disk-based store, in all of its formats, which takes many times as long."""
+    """`formats`: whether Spark also runs its disk-based store in all formats, which takes many times as long."""
     return JoinRace(
         name,
         title,
@@ -225,7 +225,7 @@ HOT_PERCENT = 10
 
 
 def hot_shape(keys: int, rows: int, batches: int) -> Shape:
-    """One key has a tenth of the records of both sides, and ten partners a record of it: one on average over all."""
+    """One key has a tenth of the records of both sides, and each has ten partners: one per record over all keys."""
     of_hot = rows * HOT_PERCENT // 100
     stretch = Stretch(batches, rows, span_for(10, of_hot, 1, WINDOW_MS))
     return Shape(keys, WINDOW_MS, (stretch,), hot_percent=(HOT_PERCENT, HOT_PERCENT))
@@ -239,7 +239,7 @@ J1_HOT = JoinRace(
         "default": hot_shape(100_000, 1_000_000, 5),
         "full": hot_shape(100_000, 1_000_000, 10),
     },
-    # Spark's own looks at every open record of a key for each record of it, which are 100 k here.
+    # Not Spark's own join: for each record it compares all open records of the key, 100 k here.
     (*ours("left", WINDOW_MS), FLOOR),
     (),
     Check("left", hot_shape(100, 1_000, 3)),

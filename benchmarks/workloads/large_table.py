@@ -1,11 +1,11 @@
-"""J6: a stream that is joined with a large table, in small micro-batches. A batch should cost what the batch is large.
+"""J6: a stream joined with a large table, in small micro-batches. The cost of a batch should depend on its size only.
 
-The table is loaded first, as changes in large micro-batches. Then come the small ones, which are timed: records of
-random keys, of which some have no row, and changes of a few rows. All changes of a micro-batch are older than its
-records, so that every contestant joins a record with the same row, whichever side it reads first.
+The table is loaded first, as changes in large micro-batches. Then come small micro-batches, which are timed: records of
+random keys, some without a row, and changes of a few rows. All changes of a micro-batch are older than its records, so
+that every contestant joins a record with the same row, whichever side it reads first.
 
-By hand: a processor that keeps the row of its key, over the union of both sides (`transformWithStateInPandas`). It
-goes key by key, the load as well, so it is given the small table alone and fewer of the small micro-batches, and has no
+By hand: a processor that keeps the row of its key, over the union of both sides (`transformWithStateInPandas`). It runs
+key by key, also while the table is loaded. So it gets only small tables and fewer of the small micro-batches, and no
 turn to warm up.
 """
 
@@ -40,9 +40,9 @@ from benchmarks.workloads.open_joins import against, at, together
 
 LOAD_ROWS = 1_000_000
 SMALL_ROWS, SMALL_CHANGES = 10_000, 1_000
-"""Records of the stream and changes of the table in a micro-batch that is timed."""
+"""Records of the stream and changes of the table in a timed micro-batch."""
 WITHOUT_ROW = 10
-"""One of about so many records has no row in the table."""
+"""About one in so many records has no row in the table."""
 BATCH_MS = 10_000
 MOST_RATIO, AT_LEAST = 1.3, 5.0
 
@@ -52,13 +52,13 @@ KEYS = {
     "full": (100_000, 1_000_000, 10_000_000),
 }
 BY_HAND_BATCHES = 5
-"""How many of the small micro-batches it runs, and the last one, which is not timed."""
+"""Number of small micro-batches that it runs, besides the last one, which is not timed."""
 BY_HAND_UP_TO = {"smoke": 200, "default": 100_000, "full": 1_000_000}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A table with so many rows, and the micro-batches that come behind those that load it."""
+    """A table of `keys` rows; then `batches` micro-batches of `rows` records and `changes` changes."""
 
     keys: int
     rows: int
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def load(self) -> int:
-        """Micro-batches that load the table."""
+        """Number of micro-batches that load the table."""
         return max(1, -(-self.keys // LOAD_ROWS))
 
     @property
@@ -77,7 +77,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch: keys and values of its records and of its changes, each at one time (ms)."""
+    """A micro-batch: keys and values of its records and of its changes, and the time of each kind (ms)."""
 
     records: tuple[Int64s, Int64s]
     changes: tuple[Int64s, Int64s]
@@ -86,7 +86,7 @@ class Batch:
 
 
 def batches(shape: Shape) -> Iterator[Batch]:
-    """All micro-batches; the last one is as large as its predecessor, and is not timed."""
+    """All micro-batches; the last one is as large as the one before it, and is not timed."""
     rng = np.random.default_rng([2026, shape.keys])
 
     def valued(keys: Int64s) -> tuple[Int64s, Int64s]:
@@ -103,7 +103,7 @@ def batches(shape: Shape) -> Iterator[Batch]:
 
 
 def write(shape: Shape, folder: Path) -> Path:
-    """Write records (left) and changes (right) as Parquet, once, and return where."""
+    """Write records (left) and changes (right) as Parquet below `folder`, unless that was done before."""
     target = folder / f"table-{shape.keys}-{shape.rows}-{shape.changes}-{shape.batches}"
     for side, (name, value) in enumerate(zip(SIDES, VALUES, strict=True)):
         write_halves(target / name, _tables(shape, side, value))
@@ -116,7 +116,7 @@ def _tables(shape: Shape, side: int, value: str) -> Iterator[pa.Table]:
         keys, values = (batch.records, batch.changes)[side]
         ms = (batch.record_ms, batch.change_ms)[side]
         for half in range(HALVES):
-            # A key's records are in one partition, as a topic has them.
+            # All records of a key are in one partition, as in a topic.
             mine = keys % HALVES == half
             stamps = np.full(int(mine.sum()), ms)
             rows = table(pa.array(key_names(keys[mine]), pa.string()), stamps, values[mine], half, offset)
@@ -125,7 +125,7 @@ def _tables(shape: Shape, side: int, value: str) -> Iterator[pa.Table]:
 
 
 def looked_up(shape: Shape) -> Rows:
-    """The rows of the join by its definition: each record with the row that its key has then."""
+    """The rows of the join by its definition: each record with the row of its key at its time."""
     of_key: dict[int, int] = {}
     rows: Rows = Counter()
     for batch in batches(shape):
@@ -147,7 +147,7 @@ def tidegate(spark: SparkSession, folder: Path, opened: Callable[..., tg.KStream
 
 
 class LatestRow(StatefulProcessor):
-    """Keeps the row of a key; a micro-batch brings changes and records of it, told apart by which value they have."""
+    """Keeps the row of a key; in a micro-batch, changes have a `price` and records have an `amount`."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._row = handle.getValueState("row", "price long")
@@ -198,7 +198,7 @@ class LargeTable:
     )
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns with each table, and give what was found as JSON; raises AssertionError if rows differ."""
+        """Run all turns with each table, and return the results as JSON; AssertionError if rows differ."""
         chosen = [each for each in (*OURS, BY_HAND) if options.wants(each.name)]
         agreed = checked(spark, chosen, folder)
         found: list[Found] = []
@@ -224,7 +224,7 @@ class LargeTable:
 
 
 def alone(shape: Shape, spark: SparkSession, files: Path) -> tuple[Found, str]:
-    """What goes key by key over the first micro-batches; its rows are compared with those of a turn of ours.
+    """Run the processor by hand over the first micro-batches, and compare its rows with tidegate's.
 
     Raises AssertionError if they differ.
     """
@@ -235,7 +235,7 @@ def alone(shape: Shape, spark: SparkSession, files: Path) -> tuple[Found, str]:
 
 
 def checked(spark: SparkSession, contestants: list[Contestant], folder: Path) -> dict[str, str]:
-    """Raise AssertionError unless all give the rows of the direct computation; a sentence per contestant."""
+    """A sentence per contestant; AssertionError unless all emit the rows of the direct computation."""
     files, wanted = write(SMALL, folder), looked_up(SMALL)
     for contestant in contestants:
         if wrong := differing(collected(spark, contestant, files), wanted):

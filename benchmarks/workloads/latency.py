@@ -1,9 +1,8 @@
-"""W10: from a record's arrival to its final result, at 1,000 records a second and with batches as short as they get.
+"""W10: the delay of final results, at 1,000 records a second and with batches as short as possible.
 
 A thread puts a file of 100 records into the source's folder every 100 ms, the same files for every contestant. Windows
-are a second long, without grace. A result's delay runs from the arrival of the record whose timestamp closes its
-window, until Spark hands the row to the sink: what a window must wait for by its definition is not in it. With it, a
-record waits up to a second longer.
+are a second long, without grace. The delay of a result is the time from the arrival of the record whose timestamp
+closes its window until Spark passes the row to the sink. It excludes the time until the window ends, up to a second.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ WARM_UP_S = {"smoke": 3, "default": 8, "full": 20}
 
 @dataclass(frozen=True)
 class Delays:
-    """Milliseconds from the closing record's arrival to each row, the rows, and how many micro-batches there were."""
+    """Milliseconds from the arrival of the closing record to each row, the rows, and the number of micro-batches."""
 
     ms: list[float]
     rows: dict[tuple[str, int], tuple[int, int]]
@@ -88,7 +87,7 @@ CONTESTANTS = (
 
 
 def produce(folder: Path, seconds: int, stop: threading.Event) -> Callable[[], list[float]]:
-    """Put files into `folder` on time, in a thread; what is returned waits for its end and gives when each came."""
+    """Put files into `folder` on time, in a thread; returns a function that waits for the end and returns arrivals."""
     rng = np.random.default_rng(2026)
     rows = RATE * EVERY_MS // 1000
     names = pa.array(key_names(np.arange(KEYS)))
@@ -98,7 +97,7 @@ def produce(folder: Path, seconds: int, stop: threading.Event) -> Callable[[], l
         ts = FIRST_MS + number * EVERY_MS + np.arange(rows) * EVERY_MS // rows
         user = names.take(pa.array(rng.integers(0, KEYS, rows)))
         given = table(user, ts, rng.integers(1, 10_000, rows), 0, number * rows)
-        hidden = folder / f"_{number:06}.parquet"  # Spark looks at no name with an underscore
+        hidden = folder / f"_{number:06}.parquet"  # Spark ignores names that begin with an underscore
         pq.write_table(given, hidden)
         hidden.rename(folder / f"{number:06}.parquet")
 
@@ -122,7 +121,7 @@ def produce(folder: Path, seconds: int, stop: threading.Event) -> Callable[[], l
 
 
 def delays(spark: SparkSession, contestant: Contestant, seconds: int, warm_up_s: int) -> Delays:
-    """Run the query while records come; no delay of the first `warm_up_s` seconds of event time is taken."""
+    """Run the query while records come; delays of the first `warm_up_s` seconds of event time do not count."""
     folder, stop = Path(tempfile.mkdtemp(prefix="tidegate-bench-latency-")), threading.Event()
     seen: list[tuple[float, list[Any]]] = []
 
@@ -139,7 +138,7 @@ def delays(spark: SparkSession, contestant: Contestant, seconds: int, warm_up_s:
         arrived = arrivals()
         last = (seconds * 1000 // EVERY_MS - 1) * EVERY_MS // SIZE_MS * SIZE_MS - SIZE_MS + FIRST_MS
         _wait(query, lambda: any(row["start"] == last for _, rows in seen for row in rows))
-        # Spark logs a thousand lines where it is stopped within a batch that Python has been given.
+        # Spark logs a thousand lines if it is stopped during a batch in Python.
         query.processAllAvailable()
         query.stop()
     finally:

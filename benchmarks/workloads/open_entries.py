@@ -1,7 +1,7 @@
-"""W5: batches of 10,000 records with few and with many entries open. A batch should cost what the batch is large.
+"""W5: batches of 10,000 records over few and many open entries. The cost of a batch should depend on its size only.
 
-As many keys as entries are loaded into one window; then come small batches of random keys in the same window, which
-are timed; then one record closes the window, and the rows that leave are compared.
+First as many keys as entries are loaded into one window. Then come small batches of random keys in the same window,
+which are timed. Then a record closes the window, and the emitted rows are compared.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ENTRIES = {
     "full": (100_000, 1_000_000, 10_000_000),
 }
 SLOW_UP_TO = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
-"""How many entries Spark's own is given."""
+"""The most entries for Spark's own aggregation."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Seconds of the timed batches of one contestant with so many entries open, and memory."""
+    """Seconds of the small batches of one contestant over `entries` open entries, and its memory."""
 
     contestant: str
     label: str
@@ -90,7 +90,7 @@ SPARK = sparks_own(spark_native)
 
 
 def files(entries: int, batches: int, folder: Path) -> tuple[Path, int]:
-    """The input, and how many of its micro-batches load."""
+    """The folder of the input, and the number of micro-batches that load entries."""
     load = max(1, -(-entries // LOAD_ROWS))
 
     def tables() -> Iterator[pa.Table]:
@@ -148,7 +148,7 @@ def _compared(entries: int, digests: dict[str, Digest]) -> str:
 
 
 def judged(found: list[Found], most: float) -> list[dict[str, Any]]:
-    """How many times as long a batch takes each contestant with the most entries open as with the fewest."""
+    """For each contestant, the time of a batch over the most entries relative to the fewest, against `most`."""
     told = []
     for name in dict.fromkeys(each.contestant for each in found):
         mine = [each for each in found if each.contestant == name]

@@ -1,9 +1,9 @@
-"""J3 and J4: joins in small micro-batches with few and with many records open.
+"""J3 and J4: joins in small micro-batches over few and many open records.
 
-J3 has windows much longer than a micro-batch: as the window grows, so do the records that are open and the keys, and
-the pairs of a batch stay the same. Time should follow the batch and its pairs. In J4 the window is as long throughout
-and nothing closes. Records that fill the window are loaded first; then come the small batches, which are timed; then
-one pair per partition closes all, and the rows that left are compared.
+J3 has windows much longer than a micro-batch. Open records and keys grow with the window; the pairs of a batch stay the
+same, and time should depend only on the batch and its pairs. J4 always has the same window, and nothing closes. Records
+that fill the window are loaded first. Then come small batches, which are timed. Then one pair per partition closes all
+records, and the emitted rows are compared.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from benchmarks.workloads.joins import in_memory, on_rocksdb, ours
 from benchmarks.workloads.open_entries import SMALL_BATCHES, Found, judged
 
 SMALL_ROWS = 5_000
-"""Of a side in a micro-batch that is timed."""
+"""Rows of a side in a timed micro-batch."""
 SPAN_MS = 10_000
-"""How far time moves in it."""
+"""Event time of a timed micro-batch of J3."""
 LOAD_ROWS = 500_000
 HOW = "left"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A number of open records, and the input that has them."""
+    """A number of open records, and an input with them."""
 
     entries: int
-    """Of both sides together."""
+    """Open records of both sides together."""
     shape: Shape
     load: int
-    """Micro-batches that come before those that are timed."""
+    """Number of micro-batches before the timed ones."""
 
 
 def load(entries: int, span_ms: int) -> Stretch:
-    """Micro-batches with so many records of both sides together, in so much time."""
+    """Micro-batches with `entries` records of both sides together in `span_ms` of event time."""
     of_side = entries // len(SIDES)
     batches = -(-of_side // LOAD_ROWS)
     return Stretch(batches, of_side // batches, span_ms // batches)
 
 
 def long_window(ratio: int, rows: int, batches: int) -> Point:
-    """A window for which `ratio` records are open for each one of a batch, and a key for each record of a side in it.
+    """A window with `ratio` open records for each record of a batch, and a key for each record of a side in it.
 
-    A record has about two partners then, one before it and one behind, whatever the ratio.
+    So a record has about two partners with any ratio, one before it and one after it.
     """
     entries = ratio * rows * len(SIDES)
     before = load(entries, ratio * SPAN_MS)
-    # A record is open until the window and the grace are over.
+    # A record is open for the window and the grace.
     window_ms = ratio * SPAN_MS - GRACE_MS
     shape = Shape(rows * window_ms // SPAN_MS, window_ms, (before, Stretch(batches, rows, SPAN_MS)))
     return Point(entries, shape, before.batches)
@@ -69,9 +69,9 @@ J4_WINDOW_MS, J4_LOAD_MS, J4_SPAN_MS = 3_600_000, 1_800_000, 1_000
 
 
 def same_window(entries: int, rows: int, batches: int) -> Point:
-    """Windows of an hour, in half of which so many records come; then a record meets about one that is open."""
+    """A window of an hour; in half of it `entries` records come; then a record has about one open partner."""
     before = load(entries, J4_LOAD_MS)
-    # Those of the small batches stay open too, and count where there are few: in the middle of them it is one.
+    # Records of the small batches stay open too, and matter if `entries` is small: in the middle it is one partner.
     keys = entries // len(SIDES) + rows * batches // 2
     shape = Shape(keys, J4_WINDOW_MS, (before, Stretch(batches, rows, J4_SPAN_MS)))
     return Point(entries, shape, before.batches)
@@ -79,21 +79,21 @@ def same_window(entries: int, rows: int, batches: int) -> Point:
 
 @dataclass(frozen=True)
 class OpenJoins:
-    """Seconds of a small batch at each of several points; the last may take at most so many times the first."""
+    """Seconds of a small batch at each of several points; the last may take at most `most` times the first."""
 
     name: str
     title: str
     point: Callable[[int, int, int], Point]
-    """Of one of `values`, with the rows of a side and the micro-batches."""
+    """(one of `values`, rows of a side, number of timed micro-batches) -> its point."""
     values: dict[str, tuple[int, ...]]
     slow_up_to: dict[str, int]
-    """How many open records Spark's own is given, by size of the measurement."""
+    """The most open records for Spark's own join, by the size of the measurement."""
     most: float
     repeat: int = 3
-    """Turns of each contestant, unless the command line says how many."""
+    """Turns of each contestant, unless the command line has `--repeat`."""
 
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
-        """Run all turns at each point, and give what was found as JSON; raises AssertionError if rows differ."""
+        """Run all turns at each point, and return the results as JSON; AssertionError if rows differ."""
         found: list[Found] = []
         agreed = {}
         for value in self.values[options.size]:
@@ -121,15 +121,15 @@ def contestants(options: Options, point: Point, too_many: bool) -> list[Contesta
 
 
 class Measured(Protocol):
-    """What is measured at a point."""
+    """A point to measure."""
 
     @property
     def entries(self) -> int:
-        """Of the state."""
+        """Number of entries of the state."""
 
     @property
     def load(self) -> int:
-        """Micro-batches that come before those that are timed."""
+        """Number of micro-batches before the timed ones."""
 
 
 def at(
@@ -149,14 +149,14 @@ def at(
 
 
 def together(contestant: Contestant, point: Measured, runs: list[Run]) -> Found:
-    """The turns of one contestant as one: of each batch the median, of memory the most."""
+    """The turns of one contestant as one: the median time of each batch, the largest memory."""
     seconds = [median(of) for of in zip(*(one.seconds[point.load :] for one in runs), strict=True)]
     jvm, worker = (max(getattr(one, of) for one in runs) for of in ("jvm_mib", "worker_mib"))
     return Found(contestant.name, contestant.label, point.entries, seconds, jvm, worker)
 
 
 def against(found: list[Found], other: str = "spark_rocksdb_4", at_least: float = 1.0) -> list[dict[str, Any]]:
-    """Each of ours beside another: how many times as fast, at the point where it is the least."""
+    """For each contestant of tidegate, its speed over the speed of `other`, at the point with the lowest ratio."""
     theirs = {each.entries: each.median_s for each in found if each.contestant == other}
     told = []
     for name in dict.fromkeys(each.contestant for each in found if each.contestant.startswith("tidegate")):

@@ -23,7 +23,7 @@ SIZES = {
 
 
 def final_totals(stream: tg.KStream) -> DataFrame:
-    # Spark closes a session when its watermark reaches last + gap, Kafka Streams' rule when it is beyond: one less.
+    # Spark closes a session when its watermark reaches last + gap, Kafka Streams when time is beyond: 1 ms less grace.
     grace = f"{GRACE_MS - 1} milliseconds"
     windows = tg.SessionWindows.of_inactivity_gap_and_grace(f"{GAP_MS} milliseconds", grace)
     totals = stream.group_by_key().windowed_by(windows).agg(count=tg.count(), total=tg.sum("amount"))

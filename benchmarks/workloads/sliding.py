@@ -1,4 +1,4 @@
-"""W12: final counts and sums of sliding windows: at once, and record by record."""
+"""W12: final counts and sums of sliding windows: all records of a key at once, and record by record."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def final_totals(stream: tg.KStream) -> DataFrame:
 
 @contextmanager
 def no_key_at_once() -> Iterator[None]:
-    """Within it this process takes all records of sliding windows one by one."""
+    """In this context the process applies all records of sliding windows one by one."""
     with patch.object(sliding_batch, "applies", lambda *_: False):
         yield
 
 
 class RecordByRecord(StageProcessor):
-    """A task that takes no key at once."""
+    """A task that applies all records one by one."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
         with no_key_at_once():
@@ -64,7 +64,7 @@ def record_by_record(contestant: Contestant) -> Contestant:
 
 
 def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:
-    """Each gives the rows of the direct computation over a small input; AssertionError if one does not."""
+    """A sentence per contestant; AssertionError unless all emit the rows of the direct computation over SMALL."""
     files, right = write(SMALL, folder), closed(SMALL).as_rows()
     for contestant in contestants:
         rows = agreement.streamed(spark, contestant, files)

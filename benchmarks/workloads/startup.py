@@ -1,4 +1,4 @@
-"""From `start()` until the first micro-batch is done and the query has ended, with next to no input."""
+"""START: the time from `start()` until the first micro-batch is done and the query has ended, with little input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StartUp:
                 began = time.monotonic()
                 with finished(spark, contestant, files, format="noop"):
                     took = time.monotonic() - began
-                if turn:  # the first one of each is for the JVM
+                if turn:  # the first turn warms up the JVM
                     seconds[contestant.name].append(round(took, 3))
         found = {}
         for contestant in contestants:

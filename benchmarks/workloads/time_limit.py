@@ -1,8 +1,8 @@
-"""W6: at most one update per key and 30 s, of 1 M keys: `until_time_limit` against what one would write by hand.
+"""W6: at most one update per key and 30 s, of 1 M keys: `until_time_limit` against a processor written by hand.
 
-Every key has three records within 10 s, and again 45 s later, so that each contestant lets the same rows out whenever
-within a batch it looks at its clock. Two thirds of the keys wait at any time. The hand-written processor goes key by
-key, so it runs a smaller input of the same kind, and its rows are compared there.
+Every key has three records within 10 s, and again 45 s later, so that each contestant emits the same rows whenever in a
+batch it reads its clock. Two thirds of the keys are buffered at any time. The processor by hand runs key by key, so it
+gets a smaller input of the same kind, and its rows are compared over that input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Of a micro-batch."""
+        """Rows of a micro-batch."""
         return self.keys * len(WITHIN_MS) * self.batch_ms // PERIOD_MS
 
 
@@ -60,7 +60,7 @@ def write(shape: Shape, folder: Path) -> Path:
             low = batch * shape.batch_ms
             due = []
             for within in WITHIN_MS:
-                # The keys whose record of this kind falls into this batch; none before its own phase.
+                # The keys with a record of this kind in this batch; no record is before the phase of its key.
                 ts = phase + within
                 ts = ts + np.maximum(0, -((ts - low) // PERIOD_MS)) * PERIOD_MS
                 mine = np.flatnonzero((ts >= low) & (ts < low + shape.batch_ms) & (ts - within >= phase))
@@ -68,7 +68,7 @@ def write(shape: Shape, folder: Path) -> Path:
             keys, stamps = (np.concatenate([part[i] for part in due]) for i in (0, 1))
             order = np.argsort(stamps, kind="stable")
             keys, stamps = keys[order], stamps[order]
-            # A key's records are in one partition, as a topic has them.
+            # All records of a key are in one partition, as in a topic.
             side = keys % HALVES
             for partition in range(HALVES):
                 here = np.flatnonzero(side == partition)
@@ -87,7 +87,7 @@ def held(stream: tg.KStream, buffer: tg.StrictBuffer | tg.EagerBuffer) -> DataFr
 
 
 class HoldBack(StatefulProcessor):
-    """Count and sum per key; the newest leaves 30 s after the first that was not told yet."""
+    """Count and sum per key; emits the newest result 30 s after the first record that was not yet emitted."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle

@@ -21,7 +21,7 @@ GRACE = f"{GRACE_MS} milliseconds"
 
 
 def totals(stream: tg.KStream) -> tg.KTable:
-    """The question of W1, W2 and W9, still without saying which of its rows may leave."""
+    """The query of W1, W2 and W9, before any suppression."""
     windows = tg.TimeWindows.of_size_and_grace(SIZE, GRACE)
     return stream.group_by_key().windowed_by(windows).agg(count=tg.count(), total=tg.sum("amount"))
 
@@ -41,7 +41,7 @@ def spark_native(spark: SparkSession, folder: Path, files: int = HALVES) -> Data
 
 
 def window_totals(rows: DataFrame) -> DataFrame:
-    """The question as Spark's own aggregation asks it."""
+    """The query by Spark's own aggregation."""
     return (
         rows.withWatermark("ts", GRACE)
         .groupBy("user", F.window("ts", SIZE))
@@ -59,7 +59,7 @@ def bare_map(spark: SparkSession, folder: Path, files: int = HALVES) -> DataFram
 
 
 def floor(files: int = HALVES) -> Contestant:
-    """Rows that reach Python and go nowhere."""
+    """Rows that reach Python and are only counted."""
     return Contestant("floor", "bare mapInArrow (floor)", partial(bare_map, files=files), answers=False)
 
 
@@ -84,7 +84,7 @@ SIZES = {
         "full": Shape(2_000_000, 1_000_000, 20),
     },
 }
-"""The input of W1 is that of W3, W7, W8 and W9 as well."""
+"""W3, W7, W8 and W9 have the input of W1."""
 
 
 W1 = Race(

@@ -1,4 +1,4 @@
-"""W9: refinements of tumbling windows: the last of each key and window in a batch, and every single one."""
+"""W9: updates of tumbling windows: the last of each key and window in a batch, and every update."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ def every(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 EVERY = Contestant("tidegate_every", "tidegate, every update", every, answers=False)
-"""Gives more rows than the others, so `check` compares it on an input of its own."""
+"""Emits more rows than the others, so `check` compares them on an input of its own."""
 
 
 def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:
-    """Every record gives one update, its count is the number so far, and the last update is Spark's final row."""
+    """A sentence on EVERY, if it runs; AssertionError unless its updates are right.
+
+    Each record must emit one update with the count so far, and the last update must be Spark's final row.
+    """
     if EVERY not in contestants:
         return {}
     files = write(SMALL, folder)

@@ -17,7 +17,7 @@ from benchmarks.workloads import tumbling
 
 KEYS = 100_000
 ROWS = {"smoke": 4_800, "default": 960_000, "full": 960_000}
-"""Of a micro-batch, which spans a minute."""
+"""Rows of a micro-batch, which spans a minute."""
 BATCHES = {"smoke": 3, "default": 6, "full": 10}
 SPAN_MS = 60_000
 HOT_SHARE = 0.2
@@ -26,17 +26,17 @@ ZIPF = 1.2
 
 @dataclass(frozen=True)
 class Input:
-    """How the rows of a micro-batch come."""
+    """The layout of a micro-batch."""
 
     keys: str = "uniform"
-    """uniform, zipf, or hot: one key has a fifth of the rows."""
+    """uniform, zipf, or hot (one key has a fifth of the rows)."""
     partitions: int = 4
-    """Source partitions. A file has rows of several, or a partition has several files: one number divides the other."""
+    """Source partitions; several per file or several files per partition: one number divides the other."""
     files: int = HALVES
     row_group: int = 1_000_000
     """The largest number of rows in a row group of a file."""
     payload: int = 0
-    """Columns that nobody reads."""
+    """Number of columns that no contestant reads."""
     disorder_ms: int = DISORDER_MS
 
 
@@ -53,14 +53,14 @@ INPUTS = {
 
 
 def write(of: Input, size: str, folder: Path) -> Path:
-    """The files of `of`, made once under `folder`."""
+    """The folder of the files of `of`; written once."""
     name = "-".join(f"{name}={value}" for name, value in asdict(of).items())
     tables = _files(of, ROWS[size], BATCHES[size])
     return write_files(folder / f"varied-{size}-{name}", tables, of.files, of.row_group)
 
 
 def _files(of: Input, rows: int, batches: int) -> Iterator[pa.Table]:
-    """A file is made of parts: each has rows of one partition, whose offsets go on from part to part."""
+    """A table per file, of parts: each has rows of one partition, whose offsets go on from part to part."""
     rng = np.random.default_rng(2026)
     names = pa.array(key_names(np.arange(KEYS)))
     parts = max(of.partitions, of.files)
@@ -71,7 +71,7 @@ def _files(of: Input, rows: int, batches: int) -> Iterator[pa.Table]:
             turn, partition = divmod(part, of.partitions)
             turns = parts // of.partitions
             first = (batch * turns + turn) * each
-            # The parts of a partition follow each other in event time, too.
+            # The parts of a partition are consecutive in event time too.
             steady = FIRST_MS + batch * SPAN_MS + (turn * each + np.arange(each)) * SPAN_MS // (turns * each)
             ts_ms = np.maximum(steady - rng.integers(0, of.disorder_ms + 1, each), FIRST_MS)
             user = names.take(pa.array(_keys(of, rng, each)))
@@ -92,7 +92,7 @@ def _keys(of: Input, rng: np.random.Generator, rows: int) -> Int64s:
 
 
 def _mixed(parts: list[pa.Table]) -> pa.Table:
-    """The rows of `parts` in turn, as an application finds partitions that were read together."""
+    """The rows of `parts` in turn, as if the partitions were read together."""
     whole = pa.concat_tables(parts)
     rows = parts[0].num_rows
     return whole.take(pa.array(np.arange(whole.num_rows).reshape(len(parts), rows).T.ravel()))
