@@ -1,7 +1,7 @@
-"""Clicks in JSON files, counted per page and minute, each count once; lines that cannot be read are kept beside them.
+"""Clicks in JSON files, counted per page and minute, each count once; unreadable lines become dead letters.
 
-Files come into a folder, each a minute of clicks, and may share a modification time. They are read in the order of time
-and name, whatever a micro-batch holds. A second query writes the malformed lines, with file and line.
+Files come into a folder, each with a minute of clicks, and may share a modification time. They are read in the order of
+time and name, however they are split into micro-batches. A second query writes the malformed lines, with file and line.
 
     folder of JSON files  ->  tg.files.source  ->  final counts     ->  Parquet
                                                ->  dead letters     ->  Parquet
@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tidegate as tg
 
-# (page, second of the file's minute); the last file has a click that comes too late, and a line that is cut off.
+# (page, second of the file's minute); the third file has a click that is too late, and the last a line that is cut off.
 MINUTES = [
     [("home", 5), ("home", 50), ("shop", 59)],
     [("home", 10), ("shop", 20)],
@@ -51,7 +51,7 @@ def counts(stream: tg.KStream) -> DataFrame:
 
 
 def run(frame: DataFrame, folder: Path, name: str, mode: str) -> None:
-    """Take all files that are there, and end; the next run goes on behind them."""
+    """Read all present files, and end; the next run goes on after them."""
     # Appending writes each batch once: Spark's sink of files keeps a log of its batches.
     query = (
         frame.writeStream.format("parquet")
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def tables(spark: SparkSession, folder: Path) -> None:
-    """Both queries, over what is there."""
+    """Run both queries over all present files."""
     stream = clicks(spark, folder)
     assert stream.dead_letters is not None
     run(counts(stream), folder, "counts", "append")

@@ -1,11 +1,11 @@
-"""Departures with the weather at the moment they left: a stream joined with a table, as of the record, with a grace.
+"""Departures with the weather at their time: a stream joined with a table, as of the record, with a grace.
 
 The flights that left New York in 2013 are reported when they land, so a report comes 20 minutes to 12 hours after the
-departure. Observations of the weather come each hour, and are published an hour after they were made. Both are replayed
-as streams of files, a week in each micro-batch.
+departure. The weather is observed each hour, and an observation is published an hour later. Both are replayed as
+streams of files, a week in each micro-batch.
 
     joined as of the departure   the table keeps versions (`history`), and a departure waits an hour for them (`grace`)
-    joined with the latest row   what a join without a history gives: the weather of whatever was read last
+    joined with the latest row   a join without a history finds the observation that was read last
 
 Each row of the first join is compared with `pandas.merge_asof`. It takes about two minutes:
 `python examples/departures_and_weather.py`
@@ -54,14 +54,14 @@ MILES = [0, 1, 3, 10, float("inf")]
 
 
 def departures() -> pd.DataFrame:
-    """The reports of flights in the order they came in, with the instant `came`."""
+    """The reports of flights in order of arrival, with the instant `came`."""
     reports = flights.reports(flights.read_flights())
     departure = reports["departure"].dt.as_unit("us")
     return reports.assign(departure=departure, report=reports["offset"], came=reports["reported"])
 
 
 def weather() -> pd.DataFrame:
-    """The observations in the order they were published, with the instant `came`."""
+    """The observations in order of publication, with the instant `came`."""
     read = pd.read_csv(flights.packaged_flights().with_name("weather.csv"))
     observed = pd.to_datetime(read["time_hour"], utc=True).dt.as_unit("us")
     frame = pd.DataFrame(
@@ -81,7 +81,7 @@ def join_on_spark(departed: DataFrame, observed: DataFrame, history: str | None)
 
 
 def as_of(departed: pd.DataFrame, observed: pd.DataFrame) -> pd.Series:
-    """The visibility at each departure, by report, as pandas finds it."""
+    """The visibility at each departure by pandas, by report."""
     left = departed.dropna(subset=["departure"]).sort_values("departure", kind="stable")
     right = observed.sort_values("observed", kind="stable")[["origin", "observed", "miles"]]
     found = pd.merge_asof(left, right, left_on="departure", right_on="observed", by="origin")
@@ -116,7 +116,7 @@ def _week(frame: pd.DataFrame) -> pd.Series:
 
 
 def _write(frame: pd.DataFrame, schema: pa.Schema, folder: Path, weeks: range) -> None:
-    """One file for each week, which is one micro-batch; also where nothing came."""
+    """Write one file for each week, which is one micro-batch, also for weeks without rows."""
     folder.mkdir()
     of_frame = _week(frame)
     for week in weeks:
@@ -132,13 +132,13 @@ def _stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def differences(rows: pd.DataFrame, right: pd.Series) -> int:
-    """In how many rows the visibility is not the right one."""
+    """Number of rows with a wrong visibility."""
     found, wanted = rows["miles"], right.reindex(rows.index)
     return int((found.ne(wanted) & ~(found.isna() & wanted.isna())).sum())
 
 
 def missing(rows: pd.DataFrame, right: pd.Series, departed: pd.DataFrame) -> tuple[int, int]:
-    """How many departures have no row: those that still wait for the grace to pass, and those that should have one."""
+    """Numbers of departures without a row: those that still wait for the end of the grace, and the other ones."""
     times = departed.set_index("report")["departure"].reindex(right.index)
     waits = times > times.max() - pd.Timedelta(GRACE)
     without = ~right.index.isin(rows.index)
@@ -146,7 +146,7 @@ def missing(rows: pd.DataFrame, right: pd.Series, departed: pd.DataFrame) -> tup
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Departures and their delay by visibility."""
+    """A table of departures and their delays by visibility."""
     labels = ["below 1 mile", "1 to 3", "3 to 10", "10 miles"]
     by = pd.cut(rows["miles"], MILES, right=False, labels=labels)
     lines = ["visibility     departures   mean delay   an hour or more late"]

@@ -1,8 +1,8 @@
-"""A consumer of a topic that `tg.kafka.sink` writes to: takes each result once, though the topic may have it twice.
+"""A consumer of a topic that `tg.kafka.sink` writes: counts each result once, though the topic may have it twice.
 
 Spark writes to Kafka at least once: after a crash the records of the last batch come again, with the same `row_id`.
-This consumer keeps what it makes of the results in a database (SQLite here), and in the same transaction the ids that
-it has taken and how far it has read. So neither the topic's repeats nor its own crash count a result twice.
+This consumer keeps totals of the results in a database (SQLite here). The same transaction stores the ids that it has
+taken and the offsets to read next. So neither repeats in the topic nor its own crash count a result twice.
 
     tg.kafka.sink(final, servers, "counts", headers=["row_id"], checkpoint=...)  ->  topic  ->  this
 
@@ -31,16 +31,16 @@ def opened(path: str) -> sqlite3.Connection:
 
 
 def take(database: sqlite3.Connection, records: Iterable[Any], key: str, value: str) -> int:
-    """Add the results in these records to `totals`, in one transaction; how many were new."""
+    """Add the results in these records to `totals`, in one transaction; returns the number of new results."""
     new = 0
     with database:
         for record in records:
-            if record.value() is None:  # a deleted row, which a final result never is
+            if record.value() is None:  # a deleted row: final results have none
                 continue
             ids = [said for name, said in record.headers() or () if name == "row_id"]
             result = json.loads(record.value())
             row_id = ids[0].decode() if ids else result["row_id"]
-            # One statement tells whether it was there and makes it be there.
+            # One statement inserts the id, and reports whether it is new.
             if database.execute("INSERT INTO taken VALUES (?) ON CONFLICT DO NOTHING", (row_id,)).rowcount:
                 database.execute(
                     "INSERT INTO totals VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET "
@@ -56,13 +56,13 @@ def take(database: sqlite3.Connection, records: Iterable[Any], key: str, value: 
 
 
 def consume(servers: str, topic: str, path: str, key: str, value: str, idle_s: float = 5) -> int:
-    """Take all records of a topic until none comes for `idle_s`; how many results were new."""
+    """Take all records of a topic until none comes for `idle_s` seconds; returns the number of new results."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
     database, new = opened(path), 0
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "drop-repeats", "enable.auto.commit": False})
     try:
-        # Where to go on is in the database, and not in Kafka: the two would be one record apart after a crash.
+        # The offsets are in the database and not in Kafka: after a crash the two could differ.
         places = dict(database.execute("SELECT partition, next FROM read"))
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, places.get(number, OFFSET_BEGINNING)) for number in partitions])

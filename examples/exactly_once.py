@@ -1,15 +1,15 @@
 """One query, three sinks: updates in PostgreSQL, final results and late records in Delta tables, each row exactly once.
 
-The payments and their counts are those of `three_sinks.py`, which writes the batches itself. Here `tg.sinks` does: a
-sink remembers the newest batch in the same transaction as its rows. A batch that runs again, because the query died
-before its checkpoint knew of it, finds that the sink has it.
+The payments and their counts are those of `three_sinks.py`, which writes the batches itself. Here `tg.sinks` writes
+them: a sink stores the newest batch in the same transaction as its rows. If the query dies before its checkpoint has
+the batch, the batch runs again, and the sink skips it.
 
     raw    ->  a table of PostgreSQL, in which an update replaces the row of its shop and minute (upsert)
     final  ->  a Delta table, to which each minute's result is appended once
     late   ->  a Delta table, to which each late payment is appended once
 
 Run it: `python examples/exactly_once.py postgresql://user:password@localhost/database`. Without an address the updates
-go to a Delta table, too, by MERGE. It needs `pip install 'tidegate[delta,postgres]'`.
+also go to a Delta table, by MERGE. It needs `pip install 'tidegate[delta,postgres]'`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sinks(folder: Path, url: str | None) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, folder: Path, url: str | None = None) -> None:
-    """Take all payments below `folder`/payments, each file a micro-batch, and end."""
+    """Read all payments below `folder`/payments, each file a micro-batch, and end."""
     source = str(folder / "payments")
     columns = spark.read.parquet(source).schema
     payments = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(source)

@@ -1,17 +1,17 @@
 """Six records through Spark's own windowed aggregation and through tidegate, side by side.
 
 Key A has an event at minutes 10, 11, 13, 11, 14 and 10, in this order of arrival. Windows of 2 minutes wait 2 minutes
-for what is late, and an alert goes out for a window with fewer than 4 events.
+for late events, and a window with fewer than 4 events raises an alert.
 
     minute  10  11  13  11  14  10
                         |   |   too late: its window closed when 14 arrived
                         |   closes [10, 12): 12 + 2 minutes of grace
                         late, but within the grace: counts
 
-So the count of [10, 12) is 3 and the alert is due. Spark tests a record against the watermark of earlier batches, and
-of the batch before the last at that: the record that is too late counts, whether the six arrive in one micro-batch or
-each in its own, and no alert goes out. Then an event of another key at minute 20 moves time on and lets the windows
-behind it out. Run it: `python examples/example_to_beat.py`
+So the count of [10, 12) is 3 and the alert is due. Spark tests a record against the watermark of earlier batches, in
+fact of the batch before the last. So the record that is too late counts, whether the six arrive in one micro-batch or
+each in its own, and no alert is raised. Then an event of another key at minute 20 moves time on and closes all windows
+before it. Run it: `python examples/example_to_beat.py`
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tidegate(events: DataFrame) -> DataFrame:
 
 
 def results(spark: SparkSession, contestant: Callable[[DataFrame], DataFrame], per_batch: int) -> tuple[Counts, Counts]:
-    """What `contestant` has emitted for key A after the six records, and once time has moved on."""
+    """The counts that `contestant` has emitted for key A after the six records, and after time has moved on."""
     name = f"beat_{contestant.__name__}_{per_batch}"
     with tempfile.TemporaryDirectory(prefix="tidegate-example-") as scratch:
         folder, checkpoint = Path(scratch, "events"), Path(scratch, "checkpoint")
@@ -81,7 +81,7 @@ def results(spark: SparkSession, contestant: Callable[[DataFrame], DataFrame], p
 
 
 def _write(folder: Path, offset: int, records: list[tuple[str, int]]) -> None:
-    """One file, which is one micro-batch; `offset` is that of its first record in source partition 0."""
+    """Write one file, which is one micro-batch; its first record has the offset `offset` in source partition 0."""
     table = pa.table(
         {
             "user": [key for key, _ in records],
@@ -91,9 +91,9 @@ def _write(folder: Path, offset: int, records: list[tuple[str, int]]) -> None:
         }
     )
     path = folder / f"{offset}.parquet"
-    hidden = folder / f".{offset}.parquet"  # the source must not see half a file
+    hidden = folder / f".{offset}.parquet"  # the source must not see an incomplete file
     pq.write_table(table, hidden)
-    os.utime(hidden, (offset, offset))  # it reads the oldest first
+    os.utime(hidden, (offset, offset))  # the source reads the oldest first
     hidden.rename(path)
 
 
@@ -107,7 +107,7 @@ def _emitted(spark: SparkSession, name: str) -> Counts:
 
 
 def table(after_six: list[Counts], at_end: list[Counts]) -> str:
-    """`after_six` and `at_end`: by Spark in one batch and in six, by tidegate in one batch and in six."""
+    """The table; `after_six` and `at_end`: by Spark in one batch and in six, by tidegate in one batch and in six."""
     lines = [
         "                   right    Spark's own          tidegate",
         "window of A                 1 batch  6 batches   1 batch  6 batches",
@@ -139,7 +139,7 @@ def compare(spark: SparkSession) -> tuple[list[Counts], list[Counts]]:
 
 
 def main() -> None:
-    # Workers run the `python3` of the PATH unless told which; pyspark 4.3 warns that pandas 3 is new to it.
+    # By default workers run the `python3` of the PATH; pyspark 4.3 warns that it does not fully support pandas 3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning)
     builder = (

@@ -1,7 +1,7 @@
-"""Orders of a Kafka topic whose schemas a registry keeps, their sum per customer and hour, each sum once.
+"""Orders of a Kafka topic with schemas in a registry, their sum per customer and hour, each sum once.
 
-Old and new producers may write side by side: each order is read by the schema that it names. What cannot be read goes
-to a table of its own, with the number of its schema and the reason.
+Old and new producers may write side by side: each order is read by the schema that it names. Unreadable records go to a
+table of their own, with the number of the schema and the reason.
 
     Kafka, by a schema registry  ->  tg.kafka.source  ->  final sums  ->  Parquet
                                                       ->  dead letters  ->  Parquet
@@ -27,7 +27,7 @@ TOPIC = "orders"
 
 
 def orders(spark: SparkSession, servers: str, url: str, topic: str = TOPIC) -> Any:
-    """The stream, and beside it the dead letters."""
+    """The stream of orders, which also has the dead letters."""
     return tg.kafka.source(
         spark, servers, topic, key="customer", value=tg.kafka.schema_registry(url), timestamp="ordered_at"
     )
@@ -41,7 +41,7 @@ def sums(stream: Any) -> DataFrame:
 
 
 def run(stream: Any, folder: Path) -> None:
-    """Take all that is there, and end; the next run goes on behind it."""
+    """Read all present records, and end; the next run goes on after them."""
     queries = []
     for name, frame in (("sums", sums(stream)), ("dead", stream.dead_letters)):
         writer = frame.writeStream.format("parquet").outputMode("append").option("path", str(folder / name))

@@ -1,7 +1,7 @@
-"""Orders appended to a Delta table, their sum per shop and hour, each sum once: the query is stopped and goes on.
+"""Orders appended to a Delta table, their sum per shop and hour, each sum once, also after a stop of the query.
 
-The log of the table is the order of the orders. What is appended while the query is stopped comes next. Writing the
-table takes the package `deltalake`; reading it takes none.
+The orders are read in the order of the table's log. After a stop, the orders appended meanwhile come next. Writing the
+table needs the package `deltalake`; reading it needs none.
 
     Delta table  ->  tg.delta.source  ->  final sums  ->  Parquet
 
@@ -47,7 +47,7 @@ def sums(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(spark: SparkSession, folder: Path) -> None:
-    """Take all that is there, and end; the next run goes on behind it."""
+    """Read all present orders, and end; the next run goes on after them."""
     query = (
         sums(spark, folder)
         .writeStream.format("parquet")
@@ -71,7 +71,7 @@ def append(folder: Path, orders: list[tuple[str, int, int]]) -> None:
 
 
 def both_halves(spark: SparkSession, folder: Path) -> None:
-    """Half of the orders, a stop, and the other half."""
+    """Append and read half of the orders, then the other half in a second run."""
     for half in (APPENDED[:2], APPENDED[2:]):
         for orders in half:
             append(folder, orders)

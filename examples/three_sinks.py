@@ -1,17 +1,17 @@
 """One aggregation, three outputs, three sinks, each row in its sink exactly once.
 
-Payments per shop and minute: `raw` counts as they grow (a dashboard), `final` ones once (the books), and `late` the
-payments that came too late for their minute, whole (somebody looks at them). One query computes all three; its one
-stateful operator holds the counts once.
+Payments per shop and minute: `raw` has the counts as they grow (for a dashboard), `final` has each count once (for the
+books), and `late` has whole payments that came too late for their minute (for review). One query computes all three;
+its one stateful operator stores the counts once.
 
     tg.to_df(raw=..., final=..., late=...)  ->  foreachBatch(frame, batch id)  ->  a folder per output
 
-What makes it exactly once: a batch that fails is run again with the same id and the same rows. So each output's rows
-of batch n go to a place named by n and replace what is there. That holds for any sink that can do "replace what batch n
-wrote": a folder per batch, as here; a table with a column `batch` in one transaction (delete, insert). For Delta tables
-and PostgreSQL `tg.sinks` does it: see exactly_once.py.
+Each row is written exactly once, because a failed batch is run again with the same id and the same rows: the rows of
+batch n go to a place named by n and replace its content. This works with any sink that can replace the rows of batch n:
+a folder per batch, as here; a table with a column `batch` in one transaction (delete, insert). `tg.sinks` does it for
+Delta tables and PostgreSQL: see exactly_once.py.
 
-`persist` matters: each write is a Spark job of its own, and would run the stateful operator once more.
+`persist` is necessary: each write is a Spark job of its own, and would run the stateful operator again.
 
 Run it: `python examples/three_sinks.py`
 """
@@ -40,7 +40,7 @@ COLUMNS = {
     "final": ("shop", "window", "count", "total", "timestamp"),
     "late": ("shop", "window", "reason", "late_by", "payment", "amount", "paid_at"),
 }
-"""What each sink gets: all rows of the one DataFrame have the columns of all outputs, null where they have none."""
+"""Columns of each sink. Rows of the one DataFrame have the columns of all outputs; those of other outputs are null."""
 
 # (shop, second, amount), two micro-batches
 BATCHES = [
@@ -74,7 +74,7 @@ def to_sinks(folder: Path) -> Callable[[DataFrame, int], None]:
         try:
             for output in OUTPUTS:
                 rows = frame.where(F.col("output") == output).select(*COLUMNS[output])
-                # Overwriting: should this batch have been half written before a failure, it is written anew.
+                # Overwrites the rows of a batch that failed after writing some of them.
                 rows.write.mode("overwrite").parquet(str(folder / output / f"batch={batch}"))
         finally:
             frame.unpersist()
@@ -83,7 +83,7 @@ def to_sinks(folder: Path) -> Callable[[DataFrame, int], None]:
 
 
 def run(spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], None] | None = None) -> None:
-    """Take all payments below `folder`/payments, each file a micro-batch, and end."""
+    """Read all payments below `folder`/payments, each file a micro-batch, and end."""
     source = str(folder / "payments")
     payments = (
         spark.readStream.schema(spark.read.parquet(source).schema).option("maxFilesPerTrigger", 1).parquet(source)
@@ -100,7 +100,7 @@ def run(spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], Non
 
 
 def write_payments(folder: Path) -> None:
-    """The input: one file, which is one micro-batch, after the other."""
+    """Write the input, a file for each micro-batch."""
     (folder / "payments").mkdir(parents=True)
     offset = 0
     for number, batch in enumerate(BATCHES):
@@ -123,7 +123,7 @@ def _at(second: int) -> datetime:
 
 
 def sink(spark: SparkSession, folder: Path, output: str) -> DataFrame:
-    """What a sink holds."""
+    """The rows of a sink."""
     return spark.read.parquet(str(folder / output))
 
 

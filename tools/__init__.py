@@ -1,1 +1,1 @@
-"""Programs for those who work on tidegate. Not shipped."""
+"""Programs for developers of tidegate. Not shipped."""

@@ -1,9 +1,9 @@
-"""Writes the address of the project into what a release uploads: URLs of the package, and links that work on the index.
+"""Writes the address of the project into a release: URLs of the package, and links that work on the index.
 
     python -m tools.address https://host/owner/name v0.1.0
 
-The repository itself has no address in it, so that a fork releases under its own. The index shows README.md alone,
-where a link to a file of the repository leads nowhere: it becomes one to the file at the tag. Both files are changed in
+The repository itself has no address in it, so that a fork releases under its own. The index shows only README.md: there
+a relative link leads nowhere, so it becomes a link to the file at the tag. pyproject.toml and README.md are changed in
 place.
 """
 
@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"https://[^\s/]+/[^\s/]+/[^\s/]+")
 
 
 def with_urls(pyproject: str, address: str, tag: str) -> str:
-    """pyproject.toml with the URLs of the project. Raises ValueError if it has some, or has not the place for them."""
+    """pyproject.toml with the URLs of the project. Raises ValueError if it has URLs, or no single place for them."""
     if "[project.urls]" in pyproject or pyproject.count(_BEFORE) != 1:
         raise ValueError(f"pyproject.toml has URLs already, or no single {_BEFORE.strip()} to put them before.")
     lines = [f'{name} = "{address}{page.format(tag=tag)}"\n' for name, page in PAGES.items()]
@@ -35,12 +35,12 @@ def with_urls(pyproject: str, address: str, tag: str) -> str:
 
 
 def with_absolute_links(readme: str, address: str, tag: str) -> str:
-    """The README with links to files of the repository as links to them at the tag."""
+    """The README; links to files of the repository become links to the files at the tag."""
     return _LINK.sub(lambda link: f"]({address}/blob/{tag}/{link[1]})", readme)
 
 
 def main(address: str, tag: str) -> int:
-    """Write both files anew."""
+    """Rewrite pyproject.toml and README.md; returns the exit status."""
     address = address.rstrip("/")
     if not _ADDRESS.fullmatch(address) or not re.fullmatch(r"v\d+\.\d+\.\d+\S*", tag):
         print(f"{address} {tag}: give the address of a repository and a tag, https://host/owner/name v0.1.0")

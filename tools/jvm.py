@@ -1,4 +1,4 @@
-"""A Java program that answers questions: a line of JSON in, a line of JSON out."""
+"""A Java program that answers requests: a line of JSON in, a line of JSON out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Jvm:
-    """The main class of a Maven project, built if need be and running, as a context. Raises MavenError."""
+    """Runs the main class of a Maven project as a context; builds it if necessary. Raises MavenError."""
 
     def __init__(self, project: Path, main: str, flags: Sequence[str]) -> None:
         command = [program("java"), *flags, "-cp", build(project), main]
@@ -45,7 +45,7 @@ class Jvm:
         return self._process.pid
 
     def ask(self, question: Json, seconds: float) -> Json:
-        """Its answer; RuntimeError, with the end of its log, if there is none within `seconds`."""
+        """The answer; RuntimeError with the end of the log if there is none within `seconds`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")

@@ -1,4 +1,4 @@
-"""Java from Maven: what tests, parity and benchmarks fetch and compile, once."""
+"""Java from Maven: fetches and compiles, once, the jars of tests, parity and benchmarks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class MavenError(Exception):
-    """What Maven brings cannot be had here; the message says why."""
+    """Maven cannot fetch or compile here; the message has the reason."""
 
 
 def program(name: str) -> str:
-    """Where `name` is, that of JAVA_HOME first. Raises MavenError."""
+    """The path of the program `name`, in JAVA_HOME first, then on the PATH. Raises MavenError."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=f"{home}/bin") if home else None
     found = found or shutil.which(name)
@@ -23,7 +23,7 @@ def program(name: str) -> str:
 
 
 def run(pom: Path, *goals: str, timeout: float = 300) -> None:
-    """`mvn goals` for the project of `pom`. Raises MavenError."""
+    """Run `mvn goals` for the project of `pom`. Raises MavenError."""
     try:
         done = subprocess.run(
             [program("mvn"), "-q", "-B", "-f", str(pom), *goals],
@@ -40,7 +40,7 @@ def run(pom: Path, *goals: str, timeout: float = 300) -> None:
 
 
 def jars(pom: Path, target: Path, timeout: float = 300, **properties: str) -> list[Path]:
-    """What the runtime of `pom` needs with these properties, fetched into `target` unless there. Raises MavenError."""
+    """The runtime jars of `pom` with these properties, fetched into `target` once. Raises MavenError."""
     name = "-".join([pom.stem, *properties.values()])
     folder, stamp = target / name, target / f"{name}.fetched"
     if not stamp.exists() or stamp.read_text() != pom.read_text():
@@ -52,7 +52,7 @@ def jars(pom: Path, target: Path, timeout: float = 300, **properties: str) -> li
 
 
 def build(project: Path, timeout: float = 300) -> str:
-    """Compile the project in a folder, and fetch what is missing; the class path. Raises MavenError."""
+    """Compile the project in a folder and fetch its jars, if it changed; returns the class path. Raises MavenError."""
     pom, target = project / "pom.xml", project / "target"
     sources = [pom, *(project / "src").rglob("*.java")]
     stamp = target / "built"

@@ -1,7 +1,7 @@
-"""Processor seconds of a command and of all that it starts, JVMs and workers that outlive it for a moment too.
+"""Processor seconds of a command and of all processes that it starts, also JVMs and workers that outlive it shortly.
 
 `python -m tools.processor_time make test`. The shell's `time` leaves out processes whose parent did not wait for them,
-which are most of what a test on Spark takes. Linux alone.
+which take most of the time of a test on Spark. Linux only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(command: list[str]) -> int:
-    """Run `command`, wait for every process below it, and print what they took."""
-    # Whoever loses its parent gets this process as one.
+    """Run `command`, wait for all its descendants, and print their times; returns the exit status of `command`."""
+    # A process that loses its parent becomes a child of this one.
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this system gives orphans to nobody but init")
     began = time.monotonic()

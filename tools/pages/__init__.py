@@ -1,8 +1,8 @@
-"""What in docs/ is made by code: tables from data, pictures from what the test driver gives."""
+"""The generated files of docs/: tables from data, pictures from the output of the test driver."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COMMAND = "python -m tools.pages"
-"""Writes everything anew (`make docs`)."""
+"""The command that writes all generated files (`make docs`)."""

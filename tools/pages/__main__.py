@@ -1,4 +1,4 @@
-"""Write what is made in docs/: `python -m tools.pages`."""
+"""Write the generated files of docs/: `python -m tools.pages`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timelines of docs/suppress: what a suppression holds, from when to when, and what it lets out."""
+"""The timelines of docs/suppress: the rows that a suppression buffers, from when to when, and the rows it emits."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tools.pages.timeline import Moment
 
 EARLY = "#bf8700"
 GROUP = 30
-"""Pixels of a panel's title."""
+"""Height of a panel's title (pixels)."""
 
 
 @dataclass
 class Wait:
-    """One stay of a key in the buffer: from its first update to what left, in seconds of stream time."""
+    """One stay of a key in the buffer: from its first update to the emitted row, in seconds of stream time."""
 
     key: str
     since: float
@@ -43,7 +43,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Panel:
-    """One suppression fed with the records: `holds` is how many keys wait after each record, `bound` their limit."""
+    """One suppression over the records; `holds`: buffered keys after each record, `bound`: the most of them."""
 
     name: str
     waits: list[Wait]
@@ -53,7 +53,7 @@ class Panel:
 
 
 def panel(name: str, moments: Sequence[Moment], limit: float | None = None, bound: int | None = None) -> Panel:
-    """What waited, from the rows that left. `limit`: what leaves sooner than that (seconds) left early."""
+    """The panel of a suppression, from its emitted rows; rows emitted before `limit` (seconds) are early."""
     waiting: dict[str, Wait] = {}
     waits, holds = [], []
     for moment in moments:
@@ -69,7 +69,7 @@ def panel(name: str, moments: Sequence[Moment], limit: float | None = None, boun
 
 
 def draw_held(title: str, subtitle: str, scale: Scale, moments: Sequence[Moment], panels: Sequence[Panel]) -> str:
-    """The picture as SVG; `moments` has all the records."""
+    """The picture as SVG; `moments` has all records."""
     drawing = head(title, subtitle)
     axis = axis_of(moments, scale)
     bounded = any(panel.bound is not None for panel in panels)
@@ -125,7 +125,7 @@ def _wait(
 
 
 def _holds(drawing: Drawing, scale: Scale, one: Panel, y: float, moments: Sequence[Moment]) -> None:
-    """How many keys wait, as a row of numbers under the records."""
+    """Draw the number of buffered keys after each record, as a row of numbers below the panel."""
     drawing.write(20, y + 4, "keys that wait", size=12, color=PALE)
     for moment, held in zip(moments, one.holds, strict=False):
         x = scale.x(moment.at)

@@ -1,4 +1,4 @@
-"""The pictures of docs/joins.md and docs/joins/tables.md: which records meet, and which rows leave."""
+"""The pictures of docs/joins.md and docs/joins/tables.md: the pairs of records, and the emitted rows."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from tools.pages.timeline import SECOND, Moment
 
 L, R = "left", "right"
 COLORS = {L: "A", R: "B"}
-"""The key whose colours a side has."""
+"""The key of `KEYS` with the colours of each side."""
 PAIR = "#57606a"
 NONE = "\N{EN DASH}"
 
 Come = tuple[str, float]
-"""A side, and the second of a record."""
+"""The side and the second of a record."""
 
 
 def play(
     windows: Any, how: Literal["inner", "left", "outer"], arrivals: Sequence[Come], stream_time: Any = "max"
 ) -> list[Moment]:
-    """The records through a join, one after the other; the key of a moment is the colour of its side."""
+    """The moments of a join over the records, one by one; the key of a moment is the colour of its side."""
     sides = {
         side: tg.stream(side, key="key", timestamp="ts", partition="p", offset="o", stream_time=stream_time)
         for side in (L, R)
@@ -90,7 +90,7 @@ def reaches() -> str:
 
 
 def clocks() -> str:
-    """Both stream times over the records as they arrive, and what leaves."""
+    """Both stream times over the records in order of arrival, and the emitted rows."""
     windows = tg.JoinWindows.of_time_difference_with_no_grace("10 seconds")
     arrivals = [(L, 5), (L, 15), (R, 2), (L, 30), (L, 45), (R, 7), (R, 19), (L, 60), (R, 36), (R, 58)]
     found = {rule: play(windows, "left", arrivals, rule) for rule in ("max", "min_partition")}
@@ -150,7 +150,7 @@ def _line_mark(drawing: Drawing, rule: str, look: tuple[str, str]) -> Mark:
 
 
 def _rows_by_arrival(drawing: Drawing, top: float, rule: str, color: str, moments: Sequence[Moment], x: Any) -> float:
-    """What leaves with each record under a clock, stacked; returns the height."""
+    """Draw the rows emitted at each record under a clock, stacked; returns the height."""
     drawing.line(20, top, WIDTH - 20, top, GRID)
     drawing.write(20, top + 22, f'"{rule}"', size=12.5, color=color)
     tallest = 1
@@ -165,7 +165,7 @@ def _rows_by_arrival(drawing: Drawing, top: float, rule: str, color: str, moment
 
 
 def box(drawing: Drawing, x: float, middle: float, text: str) -> None:
-    """A row, centred at x."""
+    """Draw a row, centred at x."""
     width = 7.2 * len(text) + 10
     drawing.rect(x - width / 2, middle - 9, width, 18, fill=_color(text), rx="3")
     drawing.write(x, middle + 4.5, text, size=12, color="#ffffff", anchor="middle", weight="bold")
@@ -179,7 +179,7 @@ def _timeline(
     arrivals: Sequence[Come],
     found: Mapping[str, Sequence[Moment]],
 ) -> str:
-    """Records above, a lane for what each may meet, and below, for each kind of join, the rows that leave."""
+    """The picture as SVG: records above, a lane for the window of each, and the emitted rows of each join below."""
     drawing = head(title, subtitle)
     *_, moments = found.values()
     axis = axis_of(moments, scale)
@@ -212,7 +212,7 @@ def _timeline(
 def _span(
     drawing: Drawing, scale: Scale, windows: Any, moment: Moment, side: int, y: float, moments: Sequence[Moment]
 ) -> None:
-    """The times at which a record has partners, its grace, and the partners that it met."""
+    """Draw the times at which a record has partners, its grace, and its partners."""
     strong, pale = KEYS[moment.key]
     middle = y + 10
     start = moment.at - windows.back_ms(side) / SECOND
@@ -240,7 +240,7 @@ def _span(
 
 
 def _rows_in_time(drawing: Drawing, scale: Scale, middle: float, moments: Sequence[Moment]) -> None:
-    """A flag for each row, at the stream time at which it leaves; those of one time below one another."""
+    """Draw a flag for each row at the stream time of its emission; flags of one time are below one another."""
     placed: dict[float, int] = {}
     for moment in moments:
         for row in moment.rows:
@@ -251,7 +251,7 @@ def _rows_in_time(drawing: Drawing, scale: Scale, middle: float, moments: Sequen
 
 
 def _most_at_once(moments: Sequence[Moment]) -> int:
-    """How many flags stand below one another."""
+    """The largest number of flags below one another."""
     counts = Counter(moment.stream_time for moment in moments for _ in moment.rows)
     return max(counts.values(), default=1)
 
@@ -272,7 +272,7 @@ def _row_marks(drawing: Drawing) -> list[Mark]:
 
 
 def of_table() -> str:
-    """Records of a stream look up a table: the latest row, the row as of the record, and that after a grace."""
+    """Records of a stream look up a table: the latest row, the row as of the record, and as of it with a grace."""
     arrivals = [(R, 5), (L, 12), (R, 20), (L, 28), (L, 17), (R, 25), (L, 41), (R, 55), (R, 22), (L, 60), (L, 75)]
     grace = 10
     found = {
@@ -314,7 +314,7 @@ def of_table() -> str:
 
 
 def look_up(arrivals: Sequence[Come], *, history: str | None = None, grace: str | None = None) -> list[Moment]:
-    """The records through a left join with a table. The stream time of a moment is that of the stream alone."""
+    """The moments of a left join with a table over the records; their stream time is the stream's alone."""
     changes = tg.table(R, key="key", timestamp="ts", history=history)
     driver = TopologyTestDriver(tg.stream(L, key="key", timestamp="ts").left_join(changes, grace=grace))
     moments: list[Moment] = []
@@ -329,7 +329,7 @@ def look_up(arrivals: Sequence[Come], *, history: str | None = None, grace: str 
 
 
 def _versions(drawing: Drawing, scale: Scale, moments: Sequence[Moment], y: float) -> None:
-    """The rows of the table, each from its timestamp to the next one's."""
+    """Draw the rows of the table, each from its timestamp to the timestamp of the next."""
     strong, pale = KEYS[COLORS[R]]
     drawing.write(20, y + 14.5, "the table", size=12.5, color=strong)
     taken = sorted((m.at, m.number) for m in moments if m.key == COLORS[R] and not m.late)
@@ -340,7 +340,7 @@ def _versions(drawing: Drawing, scale: Scale, moments: Sequence[Moment], y: floa
 
 
 def _lookup(drawing: Drawing, scale: Scale, moment: Moment, grace: float, y: float, moments: Sequence[Moment]) -> None:
-    """A record of the stream, how long it waits, and the change that it found."""
+    """Draw a record of the stream, the time it waits, and the change that it finds."""
     strong, _ = KEYS[moment.key]
     middle = y + 10
     drawing.write(20, middle + 4.5, f"record {moment.number}, at {moment.at:g} s", size=12.5, color=strong)

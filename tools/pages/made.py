@@ -1,4 +1,4 @@
-"""Every file of docs/ that is made, and what makes it."""
+"""All generated files of docs/, and the functions that make them."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ FILES: dict[Path, Callable[[], str]] = {
     DOCS / "suppress" / "until-time-limit.svg": suppress.until_time_limit,
     DOCS / "suppress" / "buffers.svg": suppress.buffers,
 }
-"""By path, a function that gives the text it must have."""
+"""Functions that return the text of a file, by path."""

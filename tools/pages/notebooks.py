@@ -1,4 +1,4 @@
-"""The notebooks of docs/notebooks, executed: each is made of a Python file whose cells begin with `# %%`."""
+"""The notebooks of docs/notebooks, executed: each is made from a Python file whose cells begin with `# %%`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def files() -> dict[Path, Callable[[], str]]:
-    """Each notebook, with the function that makes it."""
+    """The functions that make the notebooks, by path."""
     return {path.with_suffix(".ipynb"): lambda path=path: notebook(path) for path in SOURCES}  # type: ignore[misc]
 
 
 def notebook(source: Path) -> str:
-    """The cells of a file and their outputs, as a notebook of format 4.5."""
+    """The text of a notebook (format 4.5) with the cells of a file and their outputs."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells: list[dict[str, Any]] = []
     for number, (markdown, text) in enumerate(_CELL.findall(source.read_text(encoding="utf-8"))):
@@ -45,7 +45,7 @@ def notebook(source: Path) -> str:
 
 
 def _outputs(code: str, names: dict[str, Any], where: str, count: int) -> list[dict[str, Any]]:
-    """What Jupyter would show: the text that the cell prints, and the value of its last expression."""
+    """The outputs that Jupyter would show: the printed text of the cell, and the value of its last expression."""
     tree = ast.parse(code, where)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     printed = io.StringIO()
@@ -70,7 +70,7 @@ def _lines(text: str) -> list[str]:
 
 
 def as_page(path: Path) -> str:
-    """A notebook as Markdown, with the outputs that it has."""
+    """A notebook as Markdown, with its stored outputs."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])

@@ -19,14 +19,14 @@ _WHO = "{{query}} {{operator}}"
 
 
 def page() -> str:
-    """The page as it is, with the table as it must be."""
+    """The present page, with the table made anew."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     return before + BEGIN + table() + rest[rest.index(END) :]
 
 
 def table() -> str:
-    """A line per metric: its name, Kafka's name where they have one, what it says and in what."""
+    """A line per metric: its name, Kafka's name if there is one, its meaning and its unit."""
     head = "| metric | in the KIPs | | unit |\n|---|---|---|---|\n"
     return head + "".join(map(_line, METRICS))
 
@@ -37,7 +37,7 @@ def _line(metric: Metric) -> str:
 
 
 def _all(*names: str) -> list[tuple[str, str]]:
-    """Gauges as they are, each with its name."""
+    """Queries of gauges without a rate, each with the name of its gauge as legend."""
     return [(f"tidegate_{name}{_OF}", f"{_WHO} {name}") for name in names]
 
 
@@ -83,7 +83,7 @@ PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
 
 
 def dashboard() -> str:
-    """The dashboard as Grafana imports it."""
+    """The dashboard as JSON for Grafana's import."""
     whole = {
         "title": "tidegate",
         "uid": "tidegate",

@@ -11,7 +11,7 @@ from tools.pages import DOCS
 DATA = DOCS / "parity.toml"
 
 SHOWN = {"supported": "yes", "not yet": "not yet", "never": "never"}
-"""The states a row can have, and how the page says them."""
+"""The statuses of a row, and their words on the page."""
 
 INTRODUCTION = """\
 # Parity with Kafka Streams
@@ -29,7 +29,7 @@ This page compares names. For behaviour see [where we differ](concepts.md#where-
 
 @dataclass(frozen=True)
 class Row:
-    """One line of docs/parity.toml; `line` is its number."""
+    """One line of docs/parity.toml; `line`: its number."""
 
     line: int
     kafka: str
@@ -47,7 +47,7 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """The data, in its order."""
+    """The sections of docs/parity.toml, in its order."""
     text = DATA.read_text(encoding="utf-8")
     lines = text.splitlines()
 
@@ -73,7 +73,7 @@ def _section(section: Section) -> str:
 
 def _line(row: Row) -> str:
     metric = row.here.removeprefix("metrics: ")
-    # A name of what is missing stands without tg: the documentation's names are all there.
+    # A missing name has no prefix tg: tests require that every `tg.` name in the documentation exists.
     shown = metric if row.status == "supported" else metric.removeprefix("tg.")
     here = f"`{shown}`" if shown else ""
     name = row.kafka if " " in row.kafka.split("(")[0] else f"`{row.kafka}`"

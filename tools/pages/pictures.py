@@ -1,4 +1,4 @@
-"""The timelines of docs/windows: records above, a lane for each window below, and when its result leaves."""
+"""The timelines of docs/windows: records above, a lane for each window below, and the time of its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.pages.timeline import SECOND, Moment, final, play, updates
 
 WIDTH = 860
 LEFT, RIGHT = 150, 40
-"""Room for the names of lanes, and for what stands behind the last tick."""
+"""Room for the names of lanes, and for marks after the last tick (pixels)."""
 TOP = 78
 LANE = 34
 
@@ -28,7 +28,7 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Scale:
-    """From seconds to pixels."""
+    """Converts seconds to pixels."""
 
     first: float
     last: float
@@ -43,12 +43,12 @@ class Scale:
 
 @dataclass
 class Lane:
-    """A window of a key: its bounds, what it waits for behind its end, its records, and how it ends.
+    """A window of a key: its bounds (seconds), its gap and grace, its records, and its result.
 
-    waits  (until, "grace" or "gap") behind the end
-    left   the record that let its result out, with the stream time then and the text of the result
-    gone   the record that took it away, of sessions that were merged
-    updates  stream time and text of every update; `held` if none of them leaves
+    waits    (end in seconds, "grace" or "gap") of the times after the window's end
+    left     stream time at which its result was emitted, and the text of the result
+    gone     number of the record that merged this session into another
+    updates  stream time and text of every update; `held` if none of them is emitted
     """
 
     key: str
@@ -82,7 +82,7 @@ def draw(
     """The whole picture as SVG.
 
     ignored  numbers of records that belong to no window
-    words    what the legend says instead of its own words
+    words    words of the legend by the default words that they replace
     """
     drawing = head(title, subtitle)
     axis = axis_of(moments, scale)
@@ -97,12 +97,12 @@ def draw(
 
 
 def axis_of(moments: Sequence[Moment], scale: Scale) -> float:
-    """Where the axis of time is, below as many records as stand on one another."""
+    """The y of the time axis, below the highest stack of records."""
     return TOP + 38 + 25 * max(_stacked(moments, scale).values())
 
 
 def _stacked(moments: Sequence[Moment], scale: Scale) -> dict[int, int]:
-    """How high each record stands, so that those of about the same time do not hide one another."""
+    """The level of each record by its number: records of about the same time are stacked, and hide no other."""
     rows: dict[int, int] = {}
     for moment in moments:
         near = [rows[m.number] for m in moments if m.number in rows and abs(scale.x(m.at) - scale.x(moment.at)) < 23]
@@ -113,7 +113,7 @@ def _stacked(moments: Sequence[Moment], scale: Scale) -> dict[int, int]:
 def records(
     drawing: Drawing, scale: Scale, moments: Sequence[Moment], axis: float, ignored: Sequence[int] = ()
 ) -> None:
-    """The records above the axis."""
+    """Draw the records above the axis."""
     drawing.write(20, TOP + 15, "records, numbered", size=12, color=PALE)
     drawing.write(20, TOP + 30, "as they arrive", size=12, color=PALE)
     rows = _stacked(moments, scale)
@@ -123,7 +123,7 @@ def records(
 
 
 def grid(drawing: Drawing, scale: Scale, axis: float, bottom: float) -> None:
-    """The axis with its ticks, and a line down from each."""
+    """Draw the axis with its ticks, and a line down from each tick."""
     tick = scale.first
     while tick <= scale.last:
         drawing.line(scale.x(tick), axis, scale.x(tick), bottom, GRID)
@@ -134,7 +134,7 @@ def grid(drawing: Drawing, scale: Scale, axis: float, bottom: float) -> None:
 
 
 def _guides(drawing: Drawing, scale: Scale, moments: Sequence[Moment], lanes: Sequence[Lane], axis: float) -> None:
-    """From the record that moved stream time down to what left because of it."""
+    """Draw lines from each record that moved stream time down to the results that it let be emitted."""
     for moment in moments:
         leaving = [i for i, lane in enumerate(lanes) if lane.left and lane.left[0] == moment.stream_time]
         if leaving and moment.at == moment.stream_time:
@@ -212,7 +212,7 @@ def _members(drawing: Drawing, scale: Scale, lane: Lane, middle: float, moments:
 
 
 def flag(drawing: Drawing, x: float, middle: float, text: str, color: str) -> None:
-    """A box with a result, pointing at the instant at which it leaves."""
+    """Draw a box with a result, which points at the instant of its emission."""
     width = 7.2 * len(text) + 12
     if x + 8 + width > WIDTH - 4:
         x = WIDTH - 12 - width
@@ -222,7 +222,7 @@ def flag(drawing: Drawing, x: float, middle: float, text: str, color: str) -> No
 
 
 Mark = tuple[str, Callable[[float, float], None]]
-"""A word of the legend, and what draws its sign at x and the baseline y."""
+"""A word of the legend, and the function that draws its sign at x and the baseline y."""
 
 
 def _legend(
@@ -250,7 +250,7 @@ def _legend(
 
 
 def legend(drawing: Drawing, y: float, marks: Sequence[Mark]) -> None:
-    """Signs and words in a row, on the baseline y."""
+    """Draw signs and words in a row, on the baseline y."""
     x = 20.0
     for text, mark in marks:
         mark(x, y)
@@ -259,13 +259,13 @@ def legend(drawing: Drawing, y: float, marks: Sequence[Mark]) -> None:
 
 
 def swatch(drawing: Drawing, x: float, y: float, color: str) -> None:
-    """A small flag, for the legend."""
+    """Draw a small flag for the legend."""
     drawing.polygon([(x, y - 4), (x + 6, y - 9), (x + 6, y + 1)], color)
     drawing.rect(x + 6, y - 10, 18, 12, fill=color, rx="3")
 
 
 def late_sign(drawing: Drawing, x: float, y: float) -> None:
-    """The sign of a record that is too late."""
+    """Draw the sign of a record that is too late."""
     drawing.circle(x - 3, y + 1, 7, fill="#ffffff", edge=LATE, thick="1.5")
     _cross(drawing, x + 5, y - 5)
 
@@ -280,7 +280,7 @@ def _cross(drawing: Drawing, x: float, y: float) -> None:
 
 
 def lanes_of(windows: Any, records: Sequence[tuple[str, float]]) -> tuple[list[Moment], list[Lane]]:
-    """A lane for every window there ever was, in order: what left of it, or that it is still open."""
+    """The moments, and a lane for every window that ever existed, in order, with its final result if it has one."""
     told = play(final(windows), records)
     lanes: dict[Place, Lane] = {}
     for moment in play(updates(windows), records):
@@ -299,7 +299,7 @@ def lanes_of(windows: Any, records: Sequence[tuple[str, float]]) -> tuple[list[M
 
 
 def lanes_of_updates(windows: Any, records: Sequence[tuple[str, float]]) -> tuple[list[Moment], list[Lane]]:
-    """A lane for every window, with each update that left."""
+    """The moments, and a lane for every window with its emitted updates."""
     told = play(updates(windows), records)
     lanes: dict[Place, Lane] = {}
     for moment in told:

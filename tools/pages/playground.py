@@ -28,7 +28,7 @@ SUPPRESSIONS = ("Updates", "Final results", "A time limit of 10 s")
 
 
 def data() -> str:
-    """The file that the page loads."""
+    """The text of the file that the page loads."""
     runs = {
         f"{example}/{windows}/{grace}": _run(records, WINDOWS[windows](f"{grace} s"))
         for example, records in EXAMPLES.items()
@@ -46,7 +46,7 @@ def data() -> str:
 
 
 def _run(records: list[tuple[str, int]], windows: Any) -> list[dict[str, Any]]:
-    """A step for each record: stream time, the windows as they are then, and what leaves under each suppression."""
+    """A step for each record: stream time, the windows after it, and the rows emitted under each suppression."""
     kept = tg.Materialized.as_("store").with_caching_disabled()
     counts = stream().group_by_key().windowed_by(windows).count(materialized=kept)
     unbounded = tg.BufferConfig.unbounded()
@@ -74,7 +74,7 @@ def _run(records: list[tuple[str, int]], windows: Any) -> list[dict[str, Any]]:
 
 
 def _keep(there: dict[tuple[str, int, int], int], row: dict[str, Any]) -> None:
-    """Note the count of a window; a session that became a part of another one is gone."""
+    """Store the count of a window in `there`, or remove a session that was merged into another one."""
     start, end = _bounds(row)
     if row.get("deleted"):
         there.pop((row["key"], start, end), None)

@@ -1,4 +1,4 @@
-"""docs/scenarios.md: each scenario, whether it holds, and where Kafka Streams differs; from the tests' data."""
+"""docs/scenarios.md: each scenario, whether it holds, and differences of Kafka Streams; from the tests' data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAMILIES = {
     "definition": "Definitions",
     "stream_join": "Joins of streams",
 }
-"""The families in the order of the page; one that is not listed comes last."""
+"""The families in the order of the page; unlisted families come last."""
 
 
 def page() -> str:
@@ -64,7 +64,7 @@ def _family(family: str, cases: list[tuple[str, dict[str, Any]]], holds: dict[st
 
 
 def _holds() -> dict[str, str]:
-    """What tests/conformance/status.py says of each scenario."""
+    """The status of each scenario in tests/conformance/status.py, in words of the page."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
     status = importlib.import_module("conformance.status")
@@ -81,7 +81,7 @@ def _against(name: str, data: dict[str, Any]) -> str:
 
 
 def _differences(name: str, data: dict[str, Any]) -> Iterator[str]:
-    """Why Kafka Streams does not do the same, if so."""
+    """Reasons why Kafka Streams gives other rows; none if it gives the same."""
     topology = data["topology"]
     suppress = topology.get("suppress") or {}
     if "differs_from_kafka" in data:
@@ -102,7 +102,7 @@ def _differences(name: str, data: dict[str, Any]) -> Iterator[str]:
 
 
 def _source(text: str) -> str:
-    """Where it comes from, without the names of our copies of the documents."""
+    """The source of a scenario, without the names of our copies of the documents."""
     return _escaped(re.sub(r" ?\(seed [^)]*\)", "", text))
 
 

@@ -1,4 +1,4 @@
-"""A few shapes as SVG text: the same text everywhere, whatever fonts and libraries there are."""
+"""A few shapes as SVG text: the same text with any fonts and libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FONT = "font-family=\"'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\""
 
 
 class Drawing:
-    """Shapes in the order drawn; `text()` is the file."""
+    """Shapes in the order of drawing; `text()` returns the file."""
 
     def __init__(self, width: float, title: str) -> None:
         self.width = width
@@ -18,7 +18,7 @@ class Drawing:
     def rect(
         self, x: float, y: float, width: float, height: float, *, fill: str, edge: str = "none", **more: str
     ) -> None:
-        """`more`: further attributes, as `rx="3"` or `dash="4 3"`."""
+        """Draw a rectangle; `more`: further attributes, such as `rx="3"` or `dash="4 3"`."""
         look = f'fill="{fill}" stroke="{edge}"' + _attributes(more)
         self.shapes.append(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" {look}/>')
 
@@ -35,13 +35,13 @@ class Drawing:
         self.shapes.append(f'<polygon points="{listed}" fill="{fill}"/>')
 
     def write(self, x: float, y: float, text: str, *, size: float = 13, color: str = "#24292f", **more: str) -> None:
-        """Text whose baseline is at y; `anchor` is start, middle or end."""
+        """Draw text with its baseline at y; `anchor`: start, middle or end."""
         anchor = more.pop("anchor", "start")
         look = f'font-size="{_n(size)}" fill="{color}" text-anchor="{anchor}"' + _attributes(more)
         self.shapes.append(f'<text x="{_n(x)}" y="{_n(y)}" {look}>{escape(text, quote=False)}</text>')
 
     def text(self, height: float) -> str:
-        """The whole file, `height` pixels high."""
+        """The text of the file, `height` pixels high."""
         size = f'width="{_n(self.width)}" height="{_n(height)}" viewBox="0 0 {_n(self.width)} {_n(height)}"'
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {FONT}>\n<title>{escape(self.title)}</title>\n'
@@ -58,5 +58,5 @@ def _attributes(more: dict[str, str]) -> str:
 
 
 def _n(value: float) -> str:
-    """A number to a tenth of a pixel."""
+    """The text of a number, rounded to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""What the test driver gives, record by record: all that a picture shows comes from here."""
+"""The output of the test driver, record by record: the content of all pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Moment:
-    """One record and what came of it. Times in seconds; `number` counts from 1."""
+    """One record and its emitted rows. Times in seconds; `number` counts from 1."""
 
     number: int
     key: str
@@ -28,9 +28,9 @@ class Moment:
 
 
 def play(table: Any, records: Sequence[tuple[str, float]], values: Sequence[Any] = ()) -> list[Moment]:
-    """The records (key, second) through a topology, one after the other.
+    """The moments of a topology over the records (key, second), one by one.
 
-    They have the columns key, ts, n (their number) and value. A record at which the query stops is the last one.
+    Records have the columns key, ts (ms), n (their number) and value. A record at which the query stops is the last.
     """
     driver = TopologyTestDriver(table)
     moments: list[Moment] = []

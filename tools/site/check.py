@@ -1,4 +1,4 @@
-"""What is wrong with the built site: links that lead nowhere, files of other hosts, pictures without a text."""
+"""Finds faults of the built site: links that lead nowhere, files of other hosts, pictures without a text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FETCHED = {
     ("object", "data"),
     ("use", "href"),
 }
-"""Attributes whose file a browser fetches by itself; `link` besides, but for the links of `LINKED`."""
+"""Attributes whose file a browser fetches by itself; it also fetches a `link`, except those of `LINKED`."""
 
 LINKED = {"prev", "next", "canonical", "edit", "alternate"}
 _URL = re.compile(r"(?:url\(|@import\s+)['\"]?(?:https?:)?//")
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """One line for each fault of the site in this folder."""
+    """One line for each fault of the site in the folder `site`."""
     read: dict[str, Page] = {}
     for path in sorted(site.rglob("*.html")):
         page = Page()
@@ -78,7 +78,7 @@ def _of_page(name: str, page: Page, read: dict[str, Page], site: Path) -> Iterat
 
 
 def _file(name: str, path: str, site: Path) -> str | None:
-    """The file of the site that a relative address means, or None."""
+    """The file of the site at a relative address, or None."""
     if not path:
         return name
     joined = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))

@@ -26,7 +26,7 @@ BESIDE_DOCS = {
     "SECURITY.md": "SECURITY.md",
     "LICENSE": "license.md",
 }
-"""Files beside docs/ that are pages, and their names on the site."""
+"""Files outside docs/ that are pages, and their names on the site."""
 
 _FENCE = re.compile(r"^(`{3,})\w*.*?^\1$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
@@ -38,7 +38,7 @@ class BrokenLinkError(Exception):
 
 
 def sources() -> dict[str, Path]:
-    """Every file of the site by its path there, with the file of the repository that it is made of."""
+    """The source file in the repository of every file of the site, by its path on the site."""
     found = {path.relative_to(DOCS).as_posix(): path for path in DOCS.rglob("*") if path.is_file()}
     found |= {there: ROOT / here for here, there in BESIDE_DOCS.items()}
     found |= {f"examples/{path.stem}.md": path for path in (ROOT / "examples").glob("*.py")}
@@ -69,7 +69,7 @@ def text_of(there: str, source: Path) -> str:
 
 
 def _parts(whole: str) -> Iterator[tuple[bool, str]]:
-    """The text in parts, each with whether it is a code block."""
+    """Yields (whether it is a code block, text) for each part of the text."""
     end = 0
     for fence in _FENCE.finditer(whole):
         yield False, whole[end : fence.start()]
@@ -79,14 +79,14 @@ def _parts(whole: str) -> Iterator[tuple[bool, str]]:
 
 
 def _linked(match: re.Match[str], there: str, source: Path) -> str:
-    """The link as the site has it: relative to the page, whose place may be another one than in the repository."""
+    """The link on the site: relative to the page, which may be in another folder than in the repository."""
     picture, label, target = match.groups()
     if "://" in target or target.startswith(("#", "mailto:")):
         return match.group(0)
     path, hash_, anchor = target.partition("#")
     aim = (source.parent / path).resolve()
     if aim.is_dir():
-        # A folder of the repository is no page.
+        # A folder of the repository has no page.
         return label
     by_source = {file.resolve(): name for name, file in sources().items()}
     if aim not in by_source:
@@ -121,7 +121,7 @@ def stage() -> None:
 
 
 def in_navigation() -> list[str]:
-    """The pages of the navigation, in its order."""
+    """The pages of the navigation, in order."""
 
     def flat(entry: object) -> Iterator[str]:
         if isinstance(entry, str):
@@ -137,7 +137,7 @@ def in_navigation() -> list[str]:
 
 
 def address(there: str) -> str:
-    """The folder whose index.html a page becomes: that of `a.md` is `a`, and so is that of `a/README.md`."""
+    """The folder whose index.html a page becomes: `a` for `a.md`, and also for `a/README.md`."""
     path = Path(there)
     folder = path.parent if path.stem in ("index", "README") else path.with_suffix("")
     return folder.as_posix()
