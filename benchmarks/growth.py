@@ -83,7 +83,8 @@ AXES = (
 )
 
 WORKERS, SLOTS, MEMORY = 2, 4, "2g"
-"""Of the cluster. Its slots are as many as the most tasks of its axis, so that all tasks of a batch run at once."""
+"""The cluster: its workers, and the slots and memory of each. All slots together are as many as the most tasks of its
+axis, so that all tasks of a batch run at once."""
 OF_CLUSTER = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": MEMORY}
 
 

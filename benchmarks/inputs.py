@@ -30,7 +30,7 @@ class Shape:
 
     keys: int
     rows: int
-    """Of one micro-batch."""
+    """Rows of one micro-batch."""
     batches: int
     late_share: float = 0.0
     batch_span_ms: int = 60_000

@@ -58,7 +58,7 @@ class Run:
     rows: list[int]
     seconds: list[float]
     digests: list[Digest]
-    """Of each micro-batch, also of those without input at the end."""
+    """One per micro-batch, also for those without input at the end."""
     jvm_mib: float
     python_mib: float
     worker_mib: float
