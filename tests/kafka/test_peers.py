@@ -41,7 +41,7 @@ def test_a_join_of_two_topics(tmp_path: Path) -> None:
         jars("broker")
     except MavenError as error:
         pytest.skip(f"no Kafka broker: {error}")
-    names = ("tidegate", "tidegate_consumed", "streams_memory", "streams_rocksdb")
+    names = ("tidegate", "tidegate_consumed", "streams_rocksdb")
     _, report = smoke("benchmarks.peers", tmp_path / "report.json", "--only", "J5", "--peers", *names)
     found = report["workloads"]["J5"]
     assert set(found["contestants"]) == set(found["agreement"]) == set(names)
