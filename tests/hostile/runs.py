@@ -307,7 +307,7 @@ def smaller(what: Case, fails: Callable[[Case], bool], most_runs: int = MOST_RUN
     """A smaller scenario that still fails, without needless records, restarts and drain."""
     left = most_runs
 
-    def fails_too(other: Scenario) -> bool:
+    def fails_too(other: Case) -> bool:
         nonlocal left
         left -= 1
         return left >= 0 and fails(other)

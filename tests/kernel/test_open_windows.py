@@ -22,7 +22,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.tuning import Tuning
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.plan import operation
 
 FEW, MANY = 1_000, (10_000, pytest.param(100_000, marks=pytest.mark.slow))
@@ -92,8 +92,8 @@ class Cost:
 class CountingStore(DictStore):
     """Counts what is read from it and written to it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tuning: Tuning = DEFAULT) -> None:
+        super().__init__(tuning=tuning)
         self.cost = Cost()
 
     def get(self, name: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
 from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.state import State
+from tidegate.kernel.tuning import Tuning
 from tidegate.kernel.windows.closing_times import ClosingTimes
 from tidegate.plan import operation
 
@@ -26,8 +28,10 @@ WINDOWS: dict[str, Any] = {
     "sliding": tg.SlidingWindows.of_time_difference_and_grace("10 minutes", "1 hour"),
 }
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-MANY = 60_000
-FEW = 20
+# Everything is a tenth of what it is for users.
+SMALL = Tuning(whole_rows=1_000, key_windows=(50, 600), bucket_rows=2_000, lookup_records=1_000, part_records=5_000)
+MANY = 6_000
+FEW = 5
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +46,9 @@ class Query:
     def __init__(self, kind: str, aggregate: Any, final: bool, windows: int) -> None:
         stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
         table = aggregate(stream.group_by_key().windowed_by(WINDOWS[kind]))
-        self.layout = Layout(operation((table.suppress(FINAL) if final else table).node), self.records([0], [0]).schema)
-        self.store, self.piped = CountingStore(), 0
+        op = operation((table.suppress(FINAL) if final else table).node)
+        self.layout = Layout(op, self.records([0], [0]).schema, tuning=SMALL)
+        self.store, self.piped = CountingStore(SMALL), 0
         numbers = np.arange(windows)
         self.pipe(numbers, HOUR + numbers * HOUR // windows)
 
@@ -139,10 +144,10 @@ def test_when_all_have_closed_nothing_is_stored(kind: str) -> None:
 def test_final_results_of_a_drain_leave_in_parts() -> None:
     query = Query("sessions", numbers, True, MANY)
     layout = query.layout
-    query.layout = Layout(layout.op, layout.schema, sorts=False)
+    query.layout = Layout(layout.op, layout.schema, sorts=False, tuning=SMALL)
     query.pipe(np.arange(FEW), np.full(FEW, 2 * HOUR - 1))
     assert query.state.by_key
-    object.__setattr__(query.layout, "tuning", type(query.layout.tuning)(part_rows=MANY // 10))
+    object.__setattr__(query.layout, "tuning", replace(SMALL, part_rows=MANY // 10))
     parts = list(Stage(query.layout).begin(query.store, [], end_of_input=True).parts)
     assert sum(part.num_rows for part in parts) == MANY
     assert max(part.num_rows for part in parts) < MANY // 10 + 10

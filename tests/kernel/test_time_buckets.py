@@ -51,7 +51,7 @@ def tuning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> T
     return Tuning(buckets_per_level=3, bucket_segments=1, chunk_rows=2, fold_rows=3)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps,
     st.sampled_from([0, 1, 7, 30, 100]),
