@@ -1,4 +1,4 @@
-"""Small conversions between Arrow and numpy, concatenation of tables, and selection of rows."""
+"""Names of array types, small conversions between Arrow and numpy, concatenation of tables, and selection of rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+Hashes = Words
 
 
 def ints(column: pa.ChunkedArray | pa.Array) -> Ints:

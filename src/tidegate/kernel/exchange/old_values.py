@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables
 from tidegate.kernel.columns.groups import last_rows, previous_rows
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.closing import closed_at
@@ -29,7 +28,6 @@ from tidegate.spec.columns import DELETED, LIVE, TIMESTAMP
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 
-Bools = npt.NDArray[np.bool_]
 
 _TOLD = "r:"
 """Prefix of each stored column."""
@@ -47,7 +45,7 @@ class Replaced:
     rows: pa.Table
     came: Ints
     before: Ints
-    has: npt.NDArray[np.bool_]
+    has: Flags
 
 
 def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
@@ -94,11 +92,11 @@ def _closed_to(layout: Layout, state: State, later: bool) -> int:
     return NEVER if layout.op.windows is None or later else state.stream_time
 
 
-def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Bools:
+def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Flags:
     """Whether each of these rows can still change."""
     if closed_to == NEVER:
         return np.ones(rows.num_rows, bool)
-    found: Bools = closed_at(layout, rows) > closed_to
+    found: Flags = closed_at(layout, rows) > closed_to
     return found
 
 
@@ -110,7 +108,7 @@ def _that_count(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
     return found.filter(pc.invert(found["deleted"]))
 
 
-def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bools) -> None:
+def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Flags, stays: Flags) -> None:
     """Store the rows that stay, and deletions of the others; one row for each key. `had`: whether its key has a row."""
     matters = stays | had
     rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
@@ -124,7 +122,7 @@ def _held(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
     return _that_count(layout, NEVER, concat_tables(found)) if found else None
 
 
-def _stored(rows: pa.Table, gone: Bools) -> pa.Table:
+def _stored(rows: pa.Table, gone: Flags) -> pa.Table:
     """Rows that left as versions to store; `gone`: whether a version says that there is no row."""
     rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
     return rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names]).append_column(

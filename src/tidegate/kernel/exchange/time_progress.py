@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, ints
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

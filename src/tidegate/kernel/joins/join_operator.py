@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.exchange.batch import JoinBatch
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress, arrived, with_progress
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.state.copies import COPIES
@@ -42,7 +42,7 @@ class JoinOperator(Operator):
         state.input_times = [one.after for one in progress]
         return came, progress
 
-    def dropped(self, batch: JoinBatch, side: int, came: Arrived, late: Bools, times: Ints | None = None) -> int:
+    def dropped(self, batch: JoinBatch, side: int, came: Arrived, late: Flags, times: Ints | None = None) -> int:
         """The number of `late` records of a side; if late records leave as rows, `batch.dropped` gets them.
 
         times  the time that each record saw and is late by, if it is not the stream time

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.copies import Numbers, Run, distinct, upper_halves
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -30,8 +30,6 @@ from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT, joined_segment
 from tidegate.kernel.tuning import Tuning
 from tidegate.spec.windows import LEFT
-
-Bools = npt.NDArray[np.bool_]
 
 _ORDER = ("h", "ts")
 
@@ -112,7 +110,7 @@ class OpenRecords:
                 closes = later_ms(ints(rows["ts"]), closing.reach_ms)
                 yield rows.filter(pa.array((closes > closing.after) & (closes <= closing.up_to)))
 
-    def joined(self, start: int, numbers: Ints) -> Bools:
+    def joined(self, start: int, numbers: Ints) -> Flags:
         """Whether each record of a stretch with one of these numbers has joined."""
         found = np.zeros(len(numbers), bool)
         for at, part in enumerate(self._contents(start).joined):
@@ -192,9 +190,9 @@ class OpenRecords:
         return known
 
 
-def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Bools:
+def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Flags:
     """Whether each number is in `known`, which ascends."""
     if not len(known):
         return np.zeros(len(numbers), bool)
-    found: Bools = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers
+    found: Flags = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers
     return found

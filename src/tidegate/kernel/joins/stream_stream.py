@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints, some_rows
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
-from tidegate.kernel.joins.matching import Bools, Records, in_order, pairs
+from tidegate.kernel.joins.matching import Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
@@ -65,7 +65,7 @@ class _Joining:
     """
 
     records: Records
-    matched: Bools
+    matched: Flags
 
 
 @dataclass
@@ -215,7 +215,7 @@ class StreamStreamJoin(JoinOperator):
                 yield self._stored(side, rows, ints(rows["h"]), ints(rows["ts"]), matched, first)
                 first += rows.num_rows
 
-    def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Bools, first: int) -> _Joining:
+    def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Flags, first: int) -> _Joining:
         """Records of earlier batches, with arrivals from `first` on."""
         layout, count = self.layout, len(times)
         records = Records(
@@ -333,7 +333,7 @@ def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table
     return pa.table(columns)
 
 
-def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
+def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
     """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
     found = []
     for side, one in enumerate(came):
@@ -383,7 +383,7 @@ class _Open:
     """
 
     rows: pa.Table
-    matched: Bools
+    matched: Flags
     marks: dict[int, list[Ints]]
 
 

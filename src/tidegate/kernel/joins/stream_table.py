@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints, some_rows
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
 from tidegate.kernel.joins.open_records import OpenRecords
@@ -65,9 +65,9 @@ class _Records:
     times: Ints
     places: Ints
     what: Ints
-    keyed: Bools
-    waits: Bools
-    fresh: Bools
+    keyed: Flags
+    waits: Flags
+    fresh: Flags
     starts: Ints
 
 

@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints, some_rows
 from tidegate.kernel.columns.groups import last_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools
+from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
@@ -47,7 +46,7 @@ class Versions:
     rows: pa.Table
     times: Ints
     places: Ints
-    deleted: Bools
+    deleted: Flags
 
     @classmethod
     def held(cls, rows: pa.Table) -> Versions:
@@ -81,13 +80,13 @@ class Versions:
         return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
 
 
-def _deleted(rows: pa.Table) -> Bools:
+def _deleted(rows: pa.Table) -> Flags:
     return _bools(rows["deleted"]) if "deleted" in rows.schema.names else np.zeros(rows.num_rows, bool)
 
 
-def _bools(column: pa.ChunkedArray | pa.Array) -> Bools:
+def _bools(column: pa.ChunkedArray | pa.Array) -> Flags:
     whole = array(column) if isinstance(column, pa.ChunkedArray) else column
-    found: Bools = whole.to_numpy(zero_copy_only=False).astype(bool)
+    found: Flags = whole.to_numpy(zero_copy_only=False).astype(bool)
     return found
 
 

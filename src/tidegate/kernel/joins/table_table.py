@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, earlier_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
@@ -143,7 +143,7 @@ class TableTableJoin(JoinOperator):
         dead = tombstone[made]
         shows = [np.where(gone[made], -1, at[made]), np.where(dead, -1, partner[made])]
         values = [taken(mine.versions.rows, shows[0]), taken(other.versions.rows, shows[1])]
-        missing: list[Bools] = [one < 0 for one in shows]
+        missing: list[Flags] = [one < 0 for one in shows]
         left, right = (0, 1) if side == LEFT else (1, 0)
         rows = joined_rows(
             self.layout,
@@ -175,11 +175,11 @@ def _table(versions: Versions, codes: Ints) -> _Table:
     return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
 
 
-def _growing(codes: Ints, times: Ints) -> Bools:
+def _growing(codes: Ints, times: Ints) -> Flags:
     """Flags of the versions, sorted by key and place, that are not older than any version of their key before them."""
     # As ranks: a key's times lie above those of all keys before it, so one running maximum serves all.
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
-    found: Bools = ranks >= np.maximum.accumulate(ranks)
+    found: Flags = ranks >= np.maximum.accumulate(ranks)
     return found
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, ints
 from tidegate.kernel.columns.factorize import numbered
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
@@ -128,7 +127,7 @@ def lift(layout: Layout, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def key_hash(layout: Layout, rows: pa.Table) -> npt.NDArray[np.uint64]:
+def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
     """One number per row that depends on its key alone, here and in every other process; part of the state format."""
     hashed = np.zeros(rows.num_rows, np.uint64)
     for name in layout.keys:

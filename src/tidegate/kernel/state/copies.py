@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
 from tidegate.kernel.columns.row_bytes import Extents, RowBytes
 from tidegate.kernel.state.store import Copy, Store
 from tidegate.kernel.tuning import Tuning
@@ -64,7 +64,7 @@ class Numbers:
         """The numbers, ascending."""
         return np.flatnonzero(np.unpackbits(self.bits)) if self.few is None else self.few.astype(np.int64)
 
-    def have(self, numbers: Ints) -> npt.NDArray[np.bool_]:
+    def have(self, numbers: Ints) -> Flags:
         """For each of `numbers`, whether the set has it."""
         if self.few is not None:
             at = np.searchsorted(self.few, numbers)

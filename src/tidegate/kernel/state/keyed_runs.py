@@ -21,13 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.schema_evolution import Fitting
 from tidegate.kernel.state.copies import Run, distinct, upper_halves
-from tidegate.kernel.state.hash_tree import FILLED, Hashes
+from tidegate.kernel.state.hash_tree import FILLED
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.run_merging import InTable, Sorted, merged_parts
 from tidegate.kernel.state.sorted_runs import Contents, Left, Part, SortedRuns, unmerged

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, ints
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
@@ -26,8 +25,6 @@ from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
 """The column with the buffer time of a row in a bucket (ms)."""
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass

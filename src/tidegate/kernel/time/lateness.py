@@ -15,17 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, ROUND_MS
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.metrics import OF_TIME
 from tidegate.spec.windows import TimeWindows
-
-Bools = npt.NDArray[np.bool_]
 
 LIVE_BITS = 2
 """The classes of a running query's histogram are at most 2^-2 of their values wide, and also end at `ROUND_MS`."""
@@ -117,7 +114,7 @@ def counted_combined(
     chunk: Ints,
     offset: Ints | None,
     taken: tuple[Ints, Ints, Ints],
-    is_open: Bools,
+    is_open: Flags,
 ) -> pa.Table:
     """`counted` at less cost: `taken` has (chunk, pane, number) of the rows that are open with today's grace.
 

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
 from tidegate.kernel.state.state import State
 
 _HALF = np.uint64(32)

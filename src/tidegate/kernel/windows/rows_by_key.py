@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.columns.arrays import Hashes, concat_tables
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import Fitting
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.store import Store

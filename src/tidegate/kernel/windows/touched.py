@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.aggregates.base import Flags, valid_rows
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.aggregates.base import valid_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows.grouping import codes
 from tidegate.kernel.rows.layout import Layout

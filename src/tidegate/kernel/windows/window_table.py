@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import count_keys
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES

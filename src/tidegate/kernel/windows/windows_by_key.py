@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress.suppression_metrics import Held
