@@ -6,11 +6,16 @@ state format: changing one means a new state version.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, Words
+
+HALF_BITS = 32
+"""Bits of half a hash."""
 
 NULL_HASH = np.uint64(0x7A6B_9C3D_51E2_F08D)
 _POSITION = 0x9E37_79B9_7F4A_7C15
@@ -36,6 +41,16 @@ def hash64(array: pa.Array) -> Hashes:
     if array.null_count:
         hashes[array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
     return hashes
+
+
+def upper_half(hashes: Hashes) -> Hashes:
+    """The upper half of each hash, as a number of 32 bits."""
+    return hashes >> np.uint64(HALF_BITS)
+
+
+def from_upper_half(halves: npt.NDArray[np.unsignedinteger[Any]]) -> Hashes:
+    """Hashes with these upper halves and lower halves of 0."""
+    return halves.astype(np.uint64) << np.uint64(HALF_BITS)
 
 
 def _through_dictionary(array: pa.DictionaryArray) -> Hashes:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
@@ -47,7 +48,6 @@ _CLOSES, _PAIR, _OWN = 0, 1, 2
 _BEFORE_ALL = -(2**62)
 """The arrival of the first closing record: closing records are read last, but came before all others."""
 
-_HALF = 32
 """Bits of a hash by which open records are found."""
 
 _At = tuple[Records, Ints]
@@ -347,7 +347,7 @@ def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, F
 
 def _distinct(hashes: Ints) -> Ints:
     """The distinct upper halves of hashes whose upper halves ascend: records are found by them."""
-    return distinct(hashes >> _HALF << _HALF)
+    return distinct(hashes >> HALF_BITS << HALF_BITS)
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.hash64 import upper_half
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -245,7 +246,7 @@ def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[b
     dealt: list[list[bytes]] = [[] for _ in range(parts)]
     for table in tables:
         # The low half of the hash chose the task.
-        place = (grouping.key_hash(layout, table) >> np.uint64(32)) % np.uint64(parts)
+        place = upper_half(grouping.key_hash(layout, table)) % np.uint64(parts)
         for mine, rows_of_it in zip(dealt, radix_sort.split(table, place.astype(np.int64), parts), strict=True):
             mine.append(frames.encode(frames.SEGMENT, {}, rows_of_it))
     return dealt

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.hash64 import from_upper_half, upper_half
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -40,8 +41,6 @@ _USELESS = 8
 
 _STEPS = 8
 """Steps per time difference in the counts of windows that outlive their close."""
-
-_HALF = np.uint64(32)
 
 _LOOKED_AT = "looked_at"
 
@@ -72,7 +71,7 @@ class WindowsByKey:
             own = grouping.key_hash(self.layout, records)
             divided = divides and records.num_rows > most
             together = self._divided(records, own, most) if divided else [_Keys(self, own, records)]
-        due = due[~np.isin(due, own >> _HALF << _HALF)]
+        due = due[~np.isin(due, from_upper_half(upper_half(own)))]
         if self.layout.sorts and self.layout.op.emits == "both":
             # All final results leave in one order, behind the updates.
             return Parts([_Keys(self, np.concatenate((own, due)), records)])
@@ -201,7 +200,7 @@ class WindowsByKey:
 
     def _divided(self, records: pa.Table, hashes: Hashes, most: int) -> list[_Keys]:
         """Parts of about `most` records, those of a key together."""
-        high = hashes >> _HALF
+        high = upper_half(hashes)
         _, number, counts = np.unique(high, return_inverse=True, return_counts=True)
         part = ((np.cumsum(counts) - 1) // most)[number]
         each = [np.flatnonzero(part == one) for one in np.unique(part).tolist()]
