@@ -17,8 +17,10 @@ def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
-def array(column: pa.ChunkedArray) -> pa.Array:
+def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
     whole = column.combine_chunks()
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import time_progress
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.record_graces import RecordGraces, Rule
@@ -142,7 +143,7 @@ class Batch:
         stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
             return self._by_content(rows)
-        seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
+        seen = ints(arrival_times(rows))
         partition, offset = self._places(rows)
         ahead, behind = slice(1, None), slice(-1)
         same = (partition[ahead] == partition[behind]) & (offset[ahead] >= offset[behind])

@@ -85,16 +85,13 @@ def _deleted(rows: pa.Table) -> Flags:
 
 
 def _bools(column: pa.ChunkedArray | pa.Array) -> Flags:
-    whole = array(column) if isinstance(column, pa.ChunkedArray) else column
-    found: Flags = whole.to_numpy(zero_copy_only=False).astype(bool)
+    found: Flags = array(column).to_numpy(zero_copy_only=False).astype(bool)
     return found
 
 
 def key_codes(layout: Layout, *tables: pa.Table) -> list[Ints]:
     """A number for the key of each row, the same for equal keys in all tables."""
-    whole = concat_tables([table.select(layout.keys) for table in tables])
-    codes = grouping.codes([whole[name] for name in layout.keys])
-    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+    return grouping.codes_of_tables(layout.keys, tables)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
+from tidegate.kernel.columns.arrays import array
 from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
 from tidegate.spec.columns import (
     DELETED,
@@ -276,11 +277,6 @@ def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
 
 def _no_column(name: str, rows: pa.Table) -> str:
     return f"there is no column {name!r}, only {', '.join(name for name in rows.schema.names if name not in OWN)}"
-
-
-def array(column: Any) -> pa.Array:
-    """A column in one piece."""
-    return column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
 def _set(rows: pa.Table, name: str, column: Any) -> pa.Table:

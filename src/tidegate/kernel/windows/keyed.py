@@ -23,6 +23,7 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import CLOSING_TIMES, KEY_WINDOWS, WINDOWS_BY_KEY
 from tidegate.kernel.suppress import keyed_strict_bound, prior_values
@@ -71,7 +72,7 @@ class KeyedWindows(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
         if bounded != (self.layout.op.buffer is not None):
@@ -83,8 +84,7 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
     windows = definition(layout)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
     if records is not None and batch.needed is not None:
-        saw = records["actual" if "actual" in records.schema.names else "seen"]
-        batch.needed.add(ints(records["ts"]), ints(saw))
+        batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
     # At the end of the input no window stays open, however long its grace.
     after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
     opens = Opens(windows.open_from_ms(batch.closed_to), after)

@@ -37,7 +37,7 @@ from tidegate.kernel.time.stream_time import running_max
 from tidegate.spec.windows import SlidingWindows
 
 _ROOM = 2**61
-_NEVER = 2**62
+_AFTER_ALL = 2**62
 """After every record of a batch."""
 _SKETCHES = 4_096
 """Windows that are merged at a time if the state of each is a list."""
@@ -166,8 +166,8 @@ def _base(stored: Ints, reaches: Ints, places: Ints) -> Ints:
 
 
 def _next(ordered: Ints, places: Ints) -> Ints:
-    """The first of `ordered` behind each place, `_NEVER` if there is none."""
-    return np.append(ordered, _NEVER)[np.searchsorted(ordered, places, side="right")]
+    """The first of `ordered` behind each place, `_AFTER_ALL` if there is none."""
+    return np.append(ordered, _AFTER_ALL)[np.searchsorted(ordered, places, side="right")]
 
 
 def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
@@ -195,7 +195,7 @@ def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints,
     known = newest == end
     times, of_times = end[known], held[known]
     before = np.searchsorted(times, end, side="right") - 1
-    wrong = (before < 0) | (np.append(times, _NEVER)[before] != newest) | ~(known | _has(times, start - 1))
+    wrong = (before < 0) | (np.append(times, _AFTER_ALL)[before] != newest) | ~(known | _has(times, start - 1))
     follows = _next(times, times) <= times + 1 + d
     alone = follows & ~_has(start, times + 1) & (times >= axis.at(of_times, first[of_times] - 2 * d))
     return np.concatenate((of_near, held[wrong & (start > low)], of_times[alone]))
@@ -306,10 +306,10 @@ class _Pieces:
         return self.most(contents, contents.arrival)
 
     def earliest(self, contents: _Contents) -> Ints:
-        """The arrival of the first record of each window; `_NEVER` for none."""
+        """The arrival of the first record of each window; `_AFTER_ALL` for none."""
         n = len(contents.arrival) - 1
         found = self.most(contents, n - contents.arrival)
-        return np.where(found >= 0, n - found, _NEVER)
+        return np.where(found >= 0, n - found, _AFTER_ALL)
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ def _one(
         latest = pieces.latest(contents)
         return np.where(latest >= 0, states.stored + by_arrival[latest], shape.base)
     earliest = pieces.earliest(contents)
-    record = by_arrival[np.where(earliest < _NEVER, earliest, 0)]
+    record = by_arrival[np.where(earliest < _AFTER_ALL, earliest, 0)]
     return np.where(shape.base >= 0, shape.base, states.stored + record)
 
 
@@ -465,16 +465,16 @@ class _Creations:
     @classmethod
     def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
         first = np.diff(contents.at, prepend=-1) > 0
-        times, arrival = contents.at[first], np.append(contents.arrival[first], _NEVER)
+        times, arrival = contents.at[first], np.append(contents.arrival[first], _AFTER_ALL)
         before = np.where(shape.after_old, _STORED, arrival[_place(times, shape.place - 1)])
         left = arrival[_place(times, shape.place + contents.difference)]
         content = np.where(shape.base >= 0, _STORED, earliest)
-        right = np.where(before < _NEVER, np.maximum(before, content), _NEVER)
+        right = np.where(before < _AFTER_ALL, np.maximum(before, content), _AFTER_ALL)
         record = np.minimum(right, left)
         zero = shape.start == 0
         record = np.where(zero, np.minimum(record, earliest), record)
         step = np.where(left == record, LEFT, np.where(before == record, OWN_RIGHT, PREVIOUS_RIGHT))
-        both = ~shape.own & (left == right) & (left < _NEVER) & ~zero
+        both = ~shape.own & (left == right) & (left < _AFTER_ALL) & ~zero
         return cls(np.where(shape.own, _STORED - 1, record), step, both)
 
 
@@ -544,7 +544,7 @@ def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
         return twice
     low = np.searchsorted(contents.at, at[asked] - d - 1)
     high = np.searchsorted(contents.at, at[asked] - 1)
-    arrival = np.append(contents.arrival, _NEVER)
+    arrival = np.append(contents.arrival, _AFTER_ALL)
     earliest = np.minimum.reduceat(arrival, np.stack((low, high), axis=1).ravel())[::2]
     met = (high > low) & (earliest < created.record[asked])
     begins = np.searchsorted(shape.stored, at[asked]) > np.searchsorted(shape.stored, at[asked] - d)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, ints
@@ -112,8 +111,3 @@ def no_windows(layout: Layout) -> pa.Table:
     keys = [layout.schema.field(name) for name in layout.keys]
     bounds = [pa.field(name, pa.int64()) for name in ("start", "end", "ts")]
     return pa.schema([*keys, *bounds, *layout.state_fields]).empty_table()
-
-
-def undeleted(rows: pa.Table) -> pa.Table:
-    """The rows with a column `deleted` that is false."""
-    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

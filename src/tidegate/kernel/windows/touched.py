@@ -63,6 +63,16 @@ class Touched:
         return table if self.rest is None else concat_tables([self.rest, table.select(self.rest.schema.names)])
 
 
+def with_state(entries: pa.Table, stamps: pa.Array, values: pa.Array) -> pa.Table:
+    """Entries with their state: timestamps (ms) and aggregates."""
+    return entries.append_column("ts", stamps).append_column("s:0:0", values)
+
+
+def with_deleted(entries: pa.Table) -> pa.Table:
+    """Entries with a column `deleted`: whether the aggregate is null."""
+    return entries.append_column("deleted", pa.array(~valid_rows(array(entries["s:0:0"]))))
+
+
 def in_time(updates: pa.Table) -> pa.Table:
     """Updates in timestamp order, then by the start of their windows."""
     return updates.take(pa.array(np.lexsort((ints(updates["start"]), ints(updates["ts"])))))

@@ -30,7 +30,7 @@ class Unwindowed(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["updates"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
 
 def _by_key(layout: Layout, state: State) -> RowsByKey:

@@ -69,7 +69,7 @@ class WindowTable(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         found: dict[int, pa.Table] = {}

@@ -20,6 +20,7 @@ from tidegate.kernel.columns.hash64 import from_upper_half, upper_half
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress.suppression_metrics import Held
@@ -32,7 +33,6 @@ from tidegate.kernel.windows.stored_windows import (
     kept,
     no_windows,
     open_ms,
-    undeleted,
 )
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
@@ -134,7 +134,7 @@ class WindowsByKey:
         assert loaded.looked_at is not None
         before, opens = loaded.rows, self.opens
         tables = [before, rows] if records is None else [before, rows, records]
-        keys = _codes(self.layout.keys, tables)
+        keys = grouping.codes_of_tables(self.layout.keys, tables)
         names = _names(keys[:2], [before, rows])
         was = np.full(int(max(part.max(initial=0) for part in names)) + 1, -1)
         was[names[0]] = np.arange(before.num_rows)
@@ -196,7 +196,7 @@ class WindowsByKey:
 
     def _shown(self, versions: pa.Table) -> pa.Table:
         """Versions that count, as windows."""
-        return undeleted(versions.select(no_windows(self.layout).schema.names))
+        return marked_live(versions.select(no_windows(self.layout).schema.names))
 
     def _divided(self, records: pa.Table, hashes: Hashes, most: int) -> list[_Keys]:
         """Parts of about `most` records, those of a key together."""
@@ -230,19 +230,12 @@ def _left(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
     return last.filter(pa.array(kept(layout, last, opens)))
 
 
-def _codes(columns: list[str], tables: list[pa.Table]) -> list[Ints]:
-    """A number for each row, the same for equal rows in all tables."""
-    both = concat_tables([table.select(columns) for table in tables])
-    codes = grouping.codes([both[name] for name in columns])
-    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
-
-
 def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
     """A number for each window, the same for windows of one key with the same start."""
     starts = [
         pa.table({"key": pa.array(key), "start": array(rows["start"])}) for key, rows in zip(keys, tables, strict=True)
     ]
-    return _codes(["key", "start"], starts)
+    return grouping.codes_of_tables(["key", "start"], starts)
 
 
 def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> Flags:
