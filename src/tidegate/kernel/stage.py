@@ -104,7 +104,7 @@ class Stage:
     ) -> Iterator[pa.Table]:
         loaded = compatibility.load(store, self.layout, self.tasks)
         state, layout = loaded.state, loaded.layout
-        end_of_input = drain.ends(state, self.drains) or end_of_input
+        end_of_input = drain.advance(state, self.drains) or end_of_input
         gone = compatibility.start(loaded)
         batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
