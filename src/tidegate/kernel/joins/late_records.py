@@ -1,6 +1,6 @@
 """Late and skipped records of a join as rows, with their side.
 
-The join decides which records are late (`JoinOperator.dropped`).
+The join decides which records are late (`JoinOperator.report_late`).
 """
 
 from __future__ import annotations

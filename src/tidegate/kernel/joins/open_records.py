@@ -86,15 +86,15 @@ class OpenRecords:
     def closing(self, start: int, closing: Closing, besides: Ints | None) -> Iterator[pa.Table]:
         """The closing records of a stretch, some at a time, without those that `find` gives for hashes `besides`."""
         known = None if besides is None else distinct(upper_halves(besides))
-        held: list[pa.Table] = []
+        block: list[pa.Table] = []
         for part in self._closing(start, closing):
             rows = part if known is None else part.filter(pa.array(~_among(upper_halves(ints(part["h"])), known)))
-            held += [rows] if rows.num_rows else []
-            if sum(one.num_rows for one in held) >= self._tuning.block_rows:
-                yield concat_tables(held)
-                held.clear()
-        if held:
-            yield concat_tables(held)
+            block += [rows] if rows.num_rows else []
+            if sum(one.num_rows for one in block) >= self._tuning.block_rows:
+                yield concat_tables(block)
+                block.clear()
+        if block:
+            yield concat_tables(block)
 
     def _closing(self, start: int, closing: Closing) -> Iterator[pa.Table]:
         step = self._tuning.block_rows

@@ -91,8 +91,8 @@ class StreamTableJoin(JoinOperator):
         chunks, came = [batch.chunks[number] for number in mine], LEFT in batch.came_of
         fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
         ceilings = np.full(len(batch.chunks), MAX_MS)
-        if (held := fold.ceilings()) is not None:
-            ceilings[mine] = held
+        if (of_chunks := fold.ceilings()) is not None:
+            ceilings[mine] = of_chunks
         batch.streams_time = StreamsTime(ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time))
 
     def shown_time(self, state: State) -> int:
@@ -105,7 +105,7 @@ class StreamTableJoin(JoinOperator):
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
         looked_up_to = state.looked_up_to
-        (records, changes), (stream, table) = self.came(state, batch, RIGHT)
+        (records, changes), (stream, table) = self.receive(state, batch, RIGHT)
         state.looked_up_to = max(looked_up_to, state.input_times[LEFT])
         kept, late = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
@@ -158,7 +158,7 @@ class StreamTableJoin(JoinOperator):
             return np.flatnonzero(kept), 0
         times = table.at(changes.places)
         late = kept & (changes.times < self._history_from(state, times))
-        return np.flatnonzero(kept & ~late), self.dropped(batch, RIGHT, changes, late, times)
+        return np.flatnonzero(kept & ~late), self.report_late(batch, RIGHT, changes, late, times)
 
     def _history_from(self, state: State, table: Ints) -> Ints:
         """The beginning of the history (ms) at these times of the table: never before `state.history_from`."""
@@ -240,8 +240,8 @@ class StreamTableJoin(JoinOperator):
         keyed = [lookups.select(layout.keys)]
         if changes.rows is not None:
             keyed.append(some_rows(changes.rows.select(layout.keys), kept))
-        held = table_rows.found(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
-        versions = Versions.of(columns, schema, held, changes, kept)
+        stored = table_rows.find(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
+        versions = Versions.of(columns, schema, stored, changes, kept)
         changes.release()
         codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
         found = np.full(records.rows.num_rows, -1)
@@ -256,7 +256,7 @@ class StreamTableJoin(JoinOperator):
         made = joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
         # Storing takes the most memory: of the versions only those to store stay in memory.
         some, more = table_rows.changed(versions, codes, last_only=begins is None)
-        del keyed, held, versions, codes, left, right
+        del keyed, stored, versions, codes, left, right
         table_rows.store(layout, tables, some, more)
         return made
 

@@ -53,21 +53,21 @@ class TableTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came, progress = self.came(state, batch)
-        changed = [self._keys(came[side]) for side in _SIDES]
+        arrived, progress = self.receive(state, batch)
+        changed = [self._keys(arrived[side]) for side in _SIDES]
         hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
         if not len(hashes):
             return [self.layout.result_schema.empty_table()], 0
-        begins = [self._history_from(side, progress[side].at(came[side].places)) for side in _SIDES]
-        taken_in = [came[side].keyed & (came[side].times >= begins[side]) for side in _SIDES]
+        begins = [self._history_from(side, progress[side].at(arrived[side].places)) for side in _SIDES]
+        accepted = [arrived[side].keyed & (arrived[side].times >= begins[side]) for side in _SIDES]
         tables = [self._table(state, side) for side in _SIDES]
         versions = [
             Versions.of(
                 side_columns(self.layout, side),
                 self.layout.of_side(side).schema,
-                table_rows.found(tables[side], hashes),
-                came[side],
-                np.flatnonzero(taken_in[side]),
+                table_rows.find(tables[side], hashes),
+                arrived[side],
+                np.flatnonzero(accepted[side]),
             )
             for side in _SIDES
         ]
@@ -77,13 +77,14 @@ class TableTableJoin(JoinOperator):
         for side in _SIDES:
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
-                table_rows.take(self.layout, tables[side], mine.versions, mine.codes, last_only)
-        return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
+                table_rows.store_changes(self.layout, tables[side], mine.versions, mine.codes, last_only)
+        late = (self._report_late(batch, side, arrived[side], sides[side], progress[side]) for side in _SIDES)
+        return [rows], sum(late)
 
-    def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
-        """The number of changes of a side that were dropped."""
-        late = came.keyed & ~np.isin(came.places, mine.versions.places[mine.changes])
-        return self.dropped(batch, side, came, late, time.at(came.places))
+    def _report_late(self, batch: JoinBatch, side: int, changes: Arrived, mine: _Table, time: Progress) -> int:
+        """Report the changes of a side that are late. Returns their number."""
+        late = changes.keyed & ~np.isin(changes.places, mine.versions.places[mine.changes])
+        return self.report_late(batch, side, changes, late, time.at(changes.places))
 
     def _history_from(self, side: int, times: Ints) -> Ints:
         """The beginning of a table's history (ms) at these times of the table; NEVER if it keeps no versions."""
