@@ -100,7 +100,7 @@ def with_progress(
     """
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
     found = [_in_order(one, positions=True) for one in sides]
-    points = [one.passing() for one in sides]
+    points = [one.running_max_points() for one in sides]
     # Records and points of time progress together; a point comes before its record, and so before records that see it.
     parts = [
         *((seen, side != first, order, np.ones(len(seen), bool)) for side, (_, seen, order) in enumerate(found)),

@@ -36,7 +36,7 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
         parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
     for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
         name = BOTH if joined.self_join else SIDES[side]
-        if (found := batch.side(side).outside()) is not None:
+        if (found := batch.side(side).skipped()) is not None:
             nothing = pa.nulls(found.num_rows, pa.int64())
             parts.append(_shaped(layout, found, side, name, found["reason"], nothing))
     return pa.concat_tables(parts) if parts else layout.late_schema.empty_table()

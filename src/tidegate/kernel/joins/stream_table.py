@@ -88,12 +88,14 @@ class StreamTableJoin(JoinOperator):
         if not (clock.slowest or self._joined.tells_time):
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
-        chunks, came = [batch.chunks[number] for number in mine], LEFT in batch.came_of
+        chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
         fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
         ceilings = np.full(len(batch.chunks), MAX_MS)
         if (of_chunks := fold.ceilings()) is not None:
             ceilings[mine] = of_chunks
-        batch.streams_time = StreamsTime(ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time))
+        batch.streams_time = StreamsTime(
+            ceilings, stream_clock.advanced(clock, chunks, has_records, state, fold.stream_time)
+        )
 
     def shown_time(self, state: State) -> int:
         return state.input_times[LEFT] if state.partitions else state.stream_time

@@ -53,7 +53,7 @@ Taker: TypeAlias = Callable[[Step, Record, Any], Any]
 """Converts the value that a step's function returned for a record."""
 
 
-def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
+def apply_steps(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
     """The rows after these steps. Raises AggregationError naming key and record if a function raises."""
     for step in steps:
         if isinstance(step, Filter):
@@ -68,9 +68,9 @@ def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
 
 
 def on_results(steps: Iterable[Step], rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """`run` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
+    """`apply_steps` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
     steps = tuple(steps)
-    return _hidden(run(steps, _public(rows, key)), key) if steps else rows
+    return _hidden(apply_steps(steps, _public(rows, key)), key) if steps else rows
 
 
 def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

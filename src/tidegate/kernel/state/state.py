@@ -197,13 +197,13 @@ class State:
         if self.described:
             meta["described"] = self.described
         if self.partitions:
-            meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
+            meta["partitions"] = [[name, at.time, at.last_input] for name, at in self.partitions.items()]
         if self.expected is not None:
             # The slowest partition's time lags behind the newest record; any other stream time is its timestamp.
             ahead = [self.expected.newest] if self.expected.newest > self.stream_time else []
             meta["expected"] = [self.expected.first, self.expected.task, *ahead]
         if self.idle != Idle():
-            meta["idle"] = [self.idle.heard, self.idle.stood, self.idle.tick]
+            meta["idle"] = [self.idle.last_input, self.idle.base_time, self.idle.tick]
         if self.wall_clock != NEVER:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))

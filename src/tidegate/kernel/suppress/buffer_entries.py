@@ -102,7 +102,7 @@ def with_prior(
         old = rows
     else:
         told = rows.select(layout.result_schema.names)
-        found = old_values.replaced(layout, state, state.buffered(limit.place), told, later=later)
+        found = old_values.replace(layout, state, state.buffered(limit.place), told, later=later)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

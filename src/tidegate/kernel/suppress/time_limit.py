@@ -32,7 +32,7 @@ from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, newe
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 
-def run(
+def suppress(
     layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, *, behind_limit: bool
 ) -> tuple[pa.Table, int | None]:
     """Put forwarded rows into the buffer. Returns the rows that leave, and the wall clock (ms) of the next due row.
@@ -100,7 +100,7 @@ def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> t
     # If rows have an order of their own, a row that is older than those before it does not move time back.
     times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
     keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
-    before, makes = batch.passed().before(now, times, keys)
+    before, makes = batch.progress().before(now, times, keys)
     order = np.lexsort((~makes, np.maximum(times, now)))
     return rows.take(pa.array(order)), before[order]
 

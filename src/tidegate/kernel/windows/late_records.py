@@ -28,7 +28,7 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
 
 def _late(layout: Layout, batch: Batch) -> pa.Table | None:
     """One row per (record, closed window): as many as the metric `late` counts."""
-    records = batch.whole()
+    records = batch.full_records()
     if records is None or not (layout.paned or layout.keyed):
         return None
     found = _closed_to(layout, records) if layout.paned else _noted(records, batch.late)
@@ -56,7 +56,7 @@ def _noted(records: pa.Table, late: list[tuple[int, int, int]]) -> pa.Table:
 
 
 def _skipped(layout: Layout, batch: Batch) -> pa.Table | None:
-    found = batch.outside()
+    found = batch.skipped()
     if found is None:
         return None
     nothing = pa.nulls(found.num_rows, pa.int64())
