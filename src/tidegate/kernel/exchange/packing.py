@@ -126,16 +126,16 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows += batch.num_rows
         if rows >= layout.tuning.slice_rows:
-            yield _table(layout, held)
+            yield _table(layout, waiting)
             rows = 0
     if rows:
-        yield _table(layout, held)
+        yield _table(layout, waiting)
 
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:

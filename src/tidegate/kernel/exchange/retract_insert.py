@@ -24,7 +24,7 @@ from tidegate.spec.columns import LIVE, TIMESTAMP, public_name
 def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
     # A time limit may emit a window's row after the window has closed.
-    found = old_values.replace(layout, state, state.kept, rows, later=bool(layout.op.all_limits))
+    found = old_values.replace(layout, state, state.old_values, rows, later=bool(layout.op.all_limits))
     live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
     return _halves(layout, state, found.rows, found.before, found.new, found.has, live[found.new])
 

@@ -29,7 +29,7 @@ def conformed(rows: pa.Table, columns: list[str]) -> pa.Table:
     return rows.select(columns)
 
 
-def taken(rows: pa.Table, at: Ints) -> pa.Table:
+def take_or_null(rows: pa.Table, at: Ints) -> pa.Table:
     """The rows at these places; a place below 0 gives a row of nulls."""
     if not len(at) or at.min() >= 0:
         return rows.take(pa.array(at))

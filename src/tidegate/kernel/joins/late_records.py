@@ -47,8 +47,8 @@ def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, 
     sides = (mine, None) if side == LEFT else (None, mine)
     deleted = None
     if layout.op.deletes:
-        gone = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
-        deleted = pc.fill_null(gone, False).to_numpy(zero_copy_only=False)
+        flags = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
+        deleted = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
     made = joined_rows(layout, mine, sides, ints(found["ts"]), deleted=deleted)
     made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, known_times(found["ts"]))
     more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by}

@@ -139,7 +139,7 @@ class OpenRecords:
         self.index[start] = log._replace(
             segments=kept + 1,
             rows=log.rows + count,
-            size=log.size - sum(gone.size for gone in merged) + part.size,
+            size=log.size - sum(one.size for one in merged) + part.size,
             closes=newest if not log.segments else max(log.closes, newest),
             due=min(log.due, oldest),
         )

@@ -25,7 +25,7 @@ from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
-from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
+from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, take_or_null
 from tidegate.kernel.joins.open_records import OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of, shown_schema
 from tidegate.kernel.operator import Operator
@@ -253,7 +253,7 @@ class StreamTableJoin(JoinOperator):
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
-        left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
+        left, right = records.rows.take(pa.array(leaving)), take_or_null(versions.rows, found[leaving])
         missing = (None, found[leaving] < 0)
         made = joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
         # Storing takes the most memory: of the versions only those to store stay in memory.
@@ -285,8 +285,8 @@ class StreamTableJoin(JoinOperator):
             last = lookup.last(wanted[old], newest[old], places[old])
             fits = (last >= 0) & (np.append(versions.times, 0)[last] <= times[old])
             found[old] = np.where(fits, last, -1)
-        gone = np.append(versions.deleted, False)[found]
-        return np.where(gone, -1, found)
+        deleted = np.append(versions.deleted, False)[found]
+        return np.where(deleted, -1, found)
 
     def _in_order(self, records: _Records, leaving: Ints) -> Any:
         """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""

@@ -16,7 +16,7 @@ from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
-from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
+from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, take_or_null
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
@@ -42,8 +42,8 @@ class _Table:
     def before(self, codes: Ints, places: Ints) -> Ints:
         """The row that each key has before a place, -1 if it has none."""
         found = self.lookup.last(codes, np.full(len(codes), MAX_MS), places)
-        gone = np.append(self.versions.deleted, False)[found]
-        return np.where(gone, -1, found)
+        deleted = np.append(self.versions.deleted, False)[found]
+        return np.where(deleted, -1, found)
 
 
 class TableTableJoin(JoinOperator):
@@ -133,17 +133,17 @@ class TableTableJoin(JoinOperator):
         joined, at = self._joined, mine.changes
         places, codes = mine.versions.places[at], mine.codes[at]
         partner, own = other.before(codes, places), mine.before(codes, places)
-        gone, has = mine.versions.deleted[at], partner >= 0
-        upsert = ~gone & (has | joined.preserves(side))
+        deleted, has = mine.versions.deleted[at], partner >= 0
+        upsert = ~deleted & (has | joined.preserves(side))
         # A deletion takes back the key's row: a pair, or a null-joined row.
-        leaves = gone & (has | (joined.preserves(side) & (own >= 0)))
+        leaves = deleted & (has | (joined.preserves(side) & (own >= 0)))
         tombstone = leaves & ~(has & joined.preserves(1 - side))
         made = np.flatnonzero(upsert | leaves)
         times = mine.versions.times[at]
         times = np.where(has, np.maximum(times, np.append(other.versions.times, 0)[partner]), times)[made]
         dead = tombstone[made]
-        shows = [np.where(gone[made], -1, at[made]), np.where(dead, -1, partner[made])]
-        values = [taken(mine.versions.rows, shows[0]), taken(other.versions.rows, shows[1])]
+        shows = [np.where(deleted[made], -1, at[made]), np.where(dead, -1, partner[made])]
+        values = [take_or_null(mine.versions.rows, shows[0]), take_or_null(other.versions.rows, shows[1])]
         missing: list[Flags] = [one < 0 for one in shows]
         left, right = (0, 1) if side == LEFT else (1, 0)
         rows = joined_rows(

@@ -97,13 +97,13 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
 
 def start(loaded: Loaded) -> Flushed:
     """Rewrite the state as the plan needs it. Returns the rows held back by suppressions that the plan removed."""
-    state, layout, told = loaded.state, loaded.layout, loaded.description
+    state, layout, what = loaded.state, loaded.layout, loaded.description
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     flushed = Flushed()
-    if told is not None:
-        flushed.behind = flush.behind_limits(told, layout, state)
-    if told is not None and flush.closing_removed(told.layout, layout):
+    if what is not None:
+        flushed.behind = flush.behind_limits(what, layout, state)
+    if what is not None and flush.closing_removed(what.layout, layout):
         flushed.results = list(flush.open_results(layout, state))
     return flushed
 
@@ -202,7 +202,7 @@ def _of_limit(what: Described, new: Layout) -> str | None:
     if any(flush.way_of(what, new, output, number) is None for output, number in removed):
         return None
     one = len(what.layout.op.all_limits) == 1
-    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in gone)}"
+    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in removed)}"
     then = "; rows wait by the new limit from then on" if one else "; rows wait by the limits of the plan from then on"
     return f"what waited{of} leaves first{then if new.op.all_limits else ''}"
 

@@ -108,7 +108,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
         shape, limit = _shape(layout, output, applied), limited.limits[number]
         as_it_was = replace(shape, op=replace(shape.op, outputs=(), limits=(limit,), after=()))
         rows = time_limit.empty(as_it_was, state.store)
-        old_values.forget(layout, state, state.buffered(limit.place))
+        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
         rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
         following = range(number + 1, len(output.limits))
         to = next((n for n in following if len(output.steps_before(n)) >= applied), len(output.limits))

@@ -27,7 +27,7 @@ from tidegate.spec.columns import END, START, public_key
 _Window = tuple[int, int] | None
 
 
-def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the records in `rows`, and the updates: `every` one, or the last of each key and window.
 
     Only entries that `rows` touches become Python objects. In front of a bounded buffer a deleted entry stays, with a
@@ -35,7 +35,7 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
 
     Raises AggregationError naming key, window and record if a function raises or returns a value of another type.
     """
-    touched = Touched.of(layout, held, rows)
+    touched = Touched.of(layout, stored, rows)
     function = layout.op.function
     if isinstance(function, Fold) and function.vectorized:
         return arrow_functions.apply(layout, function, touched, rows, every)
@@ -136,21 +136,21 @@ class Caller:
         """The aggregate with `record` subtracted."""
         f = self._function
         assert f.subtractor is not None
-        held = self._own(value)
-        given = (held, record) if isinstance(f, Reduce) else (key, record, held)
+        own = self._own(value)
+        given = (own, record) if isinstance(f, Reduce) else (key, record, own)
         return self._call(f.subtractor, given, key, window, record)
 
-    def merge(self, key: Any, window: _Window, record: Any, held: list[Any]) -> Any:
+    def merge(self, key: Any, window: _Window, record: Any, values: list[Any]) -> Any:
         """The aggregates of the sessions that `record` joins, merged in order into the initializer's (SEMANTICS 4)."""
         f = self._function
         if isinstance(f, Reduce):
             merged = None
-            for value in map(self._own, held):
+            for value in map(self._own, values):
                 merged = value if merged is None else self._call(f.function, (merged, value), key, window, record)
             return merged
         assert f.merger is not None
         merged = self.initial(key, window, record)
-        for value in map(self._own, held):
+        for value in map(self._own, values):
             merged = self._call(f.merger, (key, merged, value), key, window, record)
         return merged
 

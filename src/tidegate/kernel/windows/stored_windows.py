@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import sliding
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
@@ -82,7 +82,7 @@ class StoredWindows(Protocol):
     def count_open(self) -> OpenWindows:
         """The number of open windows, and the earliest time at which one may close; reads no rows."""
 
-    def buffered(self) -> Held:
+    def buffered(self) -> Buffered:
         """The rows that wait for their window to close."""
 
 

@@ -23,7 +23,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows.closing_times import ClosingTimes
 from tidegate.kernel.windows.stored_windows import (
     Loaded,
@@ -59,8 +59,8 @@ class WindowsByKey:
     def of(cls, layout: Layout, state: State, opens: Opens) -> WindowsByKey:
         """The windows of a state; none if it has them in buckets."""
         # Windows that close in this batch may be read after they were written.
-        left = partial(_left, layout, opens.before)
-        versions = KeyedRuns.of(state.by_key, state.by_key.store, left, state.fitting)
+        current = partial(_current, layout, opens.before)
+        versions = KeyedRuns.of(state.by_key, state.by_key.store, current, state.fitting)
         return cls(layout, state, opens, versions, ClosingTimes.of(state, open_ms(layout)))
 
     def parts(self, records: pa.Table | None, divides: bool) -> Parts:
@@ -87,9 +87,9 @@ class WindowsByKey:
         closes = definition(self.layout).close_of_end_ms(self.closing.earliest())
         return OpenWindows(many, closes if many else None)
 
-    def buffered(self) -> Held:
+    def buffered(self) -> Buffered:
         size = self.state.by_key.totals().size
-        return Held(self.state.open_windows, size, size)
+        return Buffered(self.state.open_windows, size, size)
 
     def put(self, rows: pa.Table) -> None:
         """Store windows of keys that have none so far."""
@@ -121,11 +121,11 @@ class WindowsByKey:
         """Drop versions that no longer count, if most do not."""
         useful = max(self.useful, self.layout.tuning.whole_rows)
         if self.state.by_key.totals().rows > _USELESS * useful:
-            replace(self.versions, left=partial(_left, self.layout, self.opens.after)).reduce()
+            replace(self.versions, current=partial(_current, self.layout, self.opens.after)).reduce()
 
     def load(self, hashes: Hashes) -> Loaded:
         """The windows of the keys with these hashes, and perhaps of some other keys."""
-        rows = _left(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
+        rows = _current(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
         looked_at = ints(rows[_LOOKED_AT] if self._can_go_on else rows["end"])
         return Loaded(self._shown(rows), looked_at=looked_at)
 
@@ -149,15 +149,15 @@ class WindowsByKey:
         again = is_open & (fresh | (looked_at < opens.after) | (looked_at > ends))
         looked_at = np.where(again, ends, looked_at)
         changed |= again
-        gone = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
+        removed = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
         versions = concat_tables(
             [
                 self._versions(rows.filter(pa.array(changed)), looked_at[changed], False),
-                self._versions(before.filter(pa.array(gone)), loaded.looked_at[gone], True),
+                self._versions(before.filter(pa.array(removed)), loaded.looked_at[removed], True),
             ]
         )
         hashes = grouping.key_hash(self.layout, versions)
-        more = np.append(fresh[changed].astype(np.int64), np.full(int(gone.sum()), -1))
+        more = np.append(fresh[changed].astype(np.int64), np.full(int(removed.sum()), -1))
         if versions.num_rows:
             self.versions.add(versions, hashes, more)
         noted = again[changed]
@@ -188,11 +188,11 @@ class WindowsByKey:
         none = self._versions(no_windows(self.layout), np.zeros(0, np.int64), False)
         return none.append_column("h", pa.array([], pa.int64()))
 
-    def _versions(self, rows: pa.Table, looked_at: Ints, gone: bool) -> pa.Table:
+    def _versions(self, rows: pa.Table, looked_at: Ints, deleted: bool) -> pa.Table:
         found = rows.select(no_windows(self.layout).schema.names)
         if self._can_go_on:
             found = found.append_column(_LOOKED_AT, pa.array(looked_at))
-        return found.append_column("deleted", pa.array(np.full(found.num_rows, gone)))
+        return found.append_column("deleted", pa.array(np.full(found.num_rows, deleted)))
 
     def _shown(self, versions: pa.Table) -> pa.Table:
         """Versions that count, as windows."""
@@ -224,7 +224,7 @@ class _Keys:
         self.stored.store(loaded, rows, self.records)
 
 
-def _left(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
+def _current(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
     """The versions that count if windows that end from `opens` on are open; `versions` has all versions of its keys."""
     last = last_versions([*layout.keys, "start"], versions)
     return last.filter(pa.array(kept(layout, last, opens)))
