@@ -202,8 +202,8 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     accepted.has_records = bool(kept.any())
     if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")
-        skipped = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
-        accepted.skipped = skipped.filter(pa.array(kept & ~(valid | goes_on)))
+        skipped_rows = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
+        accepted.skipped = skipped_rows.filter(pa.array(kept & ~(valid | goes_on)))
     return accepted
 
 
