@@ -106,8 +106,8 @@ class Batch:
         for rows, before in ((rows, self._before_rows(rows)) for rows in scattered):
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
-        full_records = [rows for rows in kept if rows.num_rows]
-        return (concat_tables(full_records) if full_records else None), late
+        some = [rows for rows in kept if rows.num_rows]
+        return (concat_tables(some) if some else None), late
 
     def records(self) -> pa.Table | None:
         """The records (key, values, ts, seen), in the order (stream time seen, partition, offset).
