@@ -207,4 +207,4 @@ def test_an_instant_that_python_does_not_have_is_an_error_that_says_so() -> None
         functions.records_of(layout, rows)
     step = filter_of(lambda row: True, ("k",), tombstones=False)
     with pytest.raises(tg.AggregationError, match="the year 9999"):
-        map_filter.run([step], pa.table({"k": ["a", "b"], "at": FAR}))
+        map_filter.apply_steps([step], pa.table({"k": ["a", "b"], "at": FAR}))

@@ -40,13 +40,13 @@ class Work:
         for kind in (Count, Sum, Extreme, First, Last):
             for name in ("merge_runs", "scan_runs"):
                 patch.setattr(kind, name, self._counting(getattr(kind, name)))
-        take = sliding.take
+        apply = sliding.apply
 
         def counted(*given: Any) -> Any:
             self.one_by_one += 1
-            return take(*given)
+            return apply(*given)
 
-        patch.setattr(sliding, "take", counted)
+        patch.setattr(sliding, "apply", counted)
 
     def _counting(self, method: Any) -> Any:
         def counted(acc: Accumulator, state: list[Any], starts: Any) -> Any:

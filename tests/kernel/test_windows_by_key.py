@@ -11,12 +11,12 @@ import pytest
 
 import tidegate as tg
 from kernel.test_open_windows import CountingStore
+from tidegate.kernel.columns.arrays import Hashes
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.state import State
 from tidegate.kernel.tuning import Tuning
 from tidegate.kernel.windows.closing_times import ClosingTimes

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import BufferFullError
 from tidegate.kernel.suppress import bounded_time_limit, within_bound
-from tidegate.kernel.suppress.within_bound import Taken
+from tidegate.kernel.suppress.within_bound import Outcome
 from tidegate.testing import TopologyTestDriver, layout
 
 KEYS: dict[str, list[Any]] = {
@@ -35,7 +35,7 @@ def both_ways() -> Iterator[list[bool]]:
     """Take every batch both ways, and compare; gives whether the batch fitted, batch by batch."""
     at_once, room = within_bound.apply, []
 
-    def apply(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Taken | None:
+    def apply(layout: Any, state: Any, both: Any, waited: int, clocks: Any) -> Outcome | None:
         found = at_once(layout, state, both, waited, clocks)
         room.append(found is not None)
         try:
@@ -46,11 +46,11 @@ def both_ways() -> Iterator[list[bool]]:
         bound = layout.op.limit.buffer.share(state.task, state.tasks)
         assert (found is None) == within_bound._exceeds(wanted.most, bound)
         if found is not None:
-            assert found.left.rows.to_pylist() == wanted.left.rows.to_pylist()
-            assert found.left.since.tolist() == wanted.left.since.tolist()
-            assert found.left.shown.tolist() == wanted.left.shown.tolist()
-            assert found.stay.to_pylist() == wanted.stay.to_pylist()
-            assert found.stay.schema == wanted.stay.schema
+            assert found.evicted.rows.to_pylist() == wanted.evicted.rows.to_pylist()
+            assert found.evicted.since.tolist() == wanted.evicted.since.tolist()
+            assert found.evicted.shown.tolist() == wanted.evicted.shown.tolist()
+            assert found.retained.to_pylist() == wanted.retained.to_pylist()
+            assert found.retained.schema == wanted.retained.schema
             assert found.most == wanted.most
         return found
 

@@ -136,16 +136,16 @@ def the_order_of_blobs_shows(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_drain_runs_twice(patch: pytest.MonkeyPatch) -> None:
-    def ends(state: State, drains: bool) -> bool:
+    def advance(state: State, drains: bool) -> bool:
         state.drain = drain.BEGUN if drains and not state.drain else drain.DONE if drains else ""
         return drains
 
-    patch.setattr(stage.drain, "ends", ends)
+    patch.setattr(stage.drain, "advance", advance)
 
 
 def a_drained_state_takes_records(patch: pytest.MonkeyPatch) -> None:
-    ends = drain.ends
-    patch.setattr(stage.drain, "ends", lambda state, drains: ends(state, drains) if drains else False)
+    advance = drain.advance
+    patch.setattr(stage.drain, "advance", lambda state, drains: advance(state, drains) if drains else False)
 
 
 def a_promise_is_not_kept(patch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ class Recording:
         """(start, end, first, window, whole, node) of each window of these parts, as in `Rows`."""
         windows, complete = replace(self.windows, grace_ms=grace_ms), self.complete
         # Both functions have the same signature, but for the kind of windows.
-        take: Any = sessions.take if isinstance(windows, SessionWindows) else sliding.take
+        take: Any = sessions.apply if isinstance(windows, SessionWindows) else sliding.apply
         part_of_window = complete.part_of_window
         for rows in in_turn(complete, parts, self.seen):
             entries, adding = Entries(), _Adding()
@@ -131,7 +131,7 @@ class Recording:
 
 
 class _Adding:
-    """Builds the content of windows while records arrive: the callback of `sessions.take` and `sliding.take`."""
+    """Builds the content of windows while records arrive: the callback of `sessions.apply` and `sliding.apply`."""
 
     record: Node
     """The current record, as content of its own."""

@@ -19,7 +19,7 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TableSpec
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.plan import Operation
 
@@ -43,7 +43,7 @@ class Operator(ABC):
         """Set the stream times that the records of a batch see (`batch.fold`), and advance `state.stream_time`."""
         clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
         batch.fold = stream_clock.fold(clock, batch.chunks, state, state.stream_time, inputs)
-        state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.came, state, batch.fold.stream_time)
+        state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.has_records, state, batch.fold.stream_time)
 
     def shown_time(self, state: State) -> int:
         """Stream time (ms) as metrics and `pending` show it: the clock that slow partitions hold back."""
@@ -97,13 +97,13 @@ class Operator(ABC):
         """The rows of one of `own_stores`."""
         raise NotImplementedError
 
-    def buffered(self, state: State) -> Held:
+    def buffered(self, state: State) -> Buffered:
         """Rows that wait for their window to close: their number, their bytes, and the bytes of those only on disk."""
         totals = state.logs.totals()
         if self.layout.op.buffer is not None:
             # The index of a bounded buffer has the bytes of each window, as the bound counts them.
-            return Held(totals.rows, totals.counts, totals.size)
-        return Held(totals.rows, totals.size, totals.size)
+            return Buffered(totals.rows, totals.counts, totals.size)
+        return Buffered(totals.rows, totals.size, totals.size)
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
         """The stored rows of open windows, with the bounds of their windows, table by table."""

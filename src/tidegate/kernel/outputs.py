@@ -20,19 +20,19 @@ from tidegate.spec.columns import KIND, OUTPUT, TIMESTAMP
 from tidegate.spec.steps import Step
 
 
-def run(
-    layout: Layout, state: State, rows: pa.Table, batch: Batch, gone: Flushed, end_of_input: bool
+def emit(
+    layout: Layout, state: State, rows: pa.Table, batch: Batch, flushed: Flushed, end_of_input: bool
 ) -> tuple[pa.Table, int | None]:
     """The emitted rows, of `Layout.output_schema`, from the rows that the operator made (`results.for_kind`).
 
-    `gone` has the rows that suppressions of an earlier plan held back; they leave first.
+    `flushed` has the rows that suppressions of an earlier plan held back; they leave first.
 
     An output with a time limit holds its rows back. The second value is the wall clock (ms) at which the next of them
     is due, None if none is. Raises BufferFullError if a buffer is full and shuts down when full.
     """
     parts, wake_at = [], None
-    if gone.results:
-        rows = _first(gone.results, rows)
+    if flushed.results:
+        rows = _first(flushed.results, rows)
     for output in layout.op.all_outputs:
         part = _of(layout, rows, output, batch)
         if output.kind == "final" and not output.limits:
@@ -41,16 +41,17 @@ def run(
             # A limit takes rows one by one and goes by their timestamps: sort them, whatever their stored form.
             part = results.in_order(layout, part)
         for number, limit in enumerate(output.limits):
-            part = _behind_steps(layout, limit.before, part, gone.behind.get((output.name, number)))
+            part = _behind_steps(layout, limit.before, part, flushed.behind.get((output.name, number)))
             if output.kind == "final" and number == 0:
                 suppression_metrics.record_final(state, part.num_rows)
             part, due = _limited(layout, output, number, state, batch, part, end_of_input)
             wake_at = min((time for time in (wake_at, due) if time is not None), default=None)
-        part = _behind_steps(layout, output.after, part, gone.behind.get((output.name, len(output.limits))))
+        part = _behind_steps(layout, output.after, part, flushed.behind.get((output.name, len(output.limits))))
         parts.append(part)
     if layout.op.regroup is not None:
-        halved = layout.op.regroup.changes
-        return (retract_insert.run(layout, state, parts[0]) if halved else to_stream.run(layout, parts[0])), wake_at
+        if layout.op.regroup.changes:
+            return retract_insert.to_changes(layout, state, parts[0]), wake_at
+        return to_stream.to_records(layout, parts[0]), wake_at
     if not layout.op.named:
         return parts[0], wake_at
     named = [
@@ -61,19 +62,19 @@ def run(
     return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
 
 
-def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, gone: pa.Table | None) -> pa.Table:
-    """The rows of `part` after these steps; the rows `gone` of a removed limit come before them."""
+def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, flushed: pa.Table | None) -> pa.Table:
+    """The rows of `part` after these steps; the rows `flushed` from a removed limit come before them."""
     part = map_filter.on_results(steps, part, layout.op.key)
-    return part if gone is None else _first([gone], part)
+    return part if flushed is None else _first([flushed], part)
 
 
 def _limited(
     layout: Layout, output: Output, number: int, state: State, batch: Batch, part: pa.Table, end_of_input: bool
 ) -> tuple[pa.Table, int | None]:
-    """`time_limit.run` for one limit of an output; the metrics of several limits are combined."""
+    """`time_limit.suppress` for one limit of an output; the metrics of several limits are combined."""
     others, state.step_metrics = state.step_metrics, {}
     waiting = layout.of_limit(output, number)
-    part, wake_at = time_limit.run(waiting, state, batch, part, end_of_input, behind_limit=number > 0)
+    part, wake_at = time_limit.suppress(waiting, state, batch, part, end_of_input, behind_limit=number > 0)
     if len(layout.op.all_limits) > 1:
         place = output.limits[number].place
         state.step_metrics = suppression_metrics.of_limits(others, state.step_metrics, place)
@@ -82,11 +83,11 @@ def _limited(
     return part, wake_at
 
 
-def _first(gone: list[pa.Table], rows: pa.Table) -> pa.Table:
-    """The rows `gone`, then `rows`. If `rows` has the column `SEEN`, `gone` gets its timestamps there."""
+def _first(flushed: list[pa.Table], rows: pa.Table) -> pa.Table:
+    """The rows `flushed`, then `rows`. If `rows` has the column `SEEN`, `flushed` gets its timestamps there."""
     if SEEN in rows.schema.names:
-        gone = [part.append_column(SEEN, part[TIMESTAMP]) for part in gone]
-    return pa.concat_tables([*gone, rows], promote_options="default")
+        flushed = [part.append_column(SEEN, part[TIMESTAMP]) for part in flushed]
+    return pa.concat_tables([*flushed, rows], promote_options="default")
 
 
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:

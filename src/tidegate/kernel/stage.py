@@ -104,8 +104,8 @@ class Stage:
     ) -> Iterator[pa.Table]:
         loaded = compatibility.load(store, self.layout, self.tasks)
         state, layout = loaded.state, loaded.layout
-        end_of_input = drain.ends(state, self.drains) or end_of_input
-        gone = compatibility.start(loaded)
+        end_of_input = drain.advance(state, self.drains) or end_of_input
+        flushed = compatibility.start(loaded)
         batch, metrics = self._decode(blobs, layout)
         state.task = batch.task
         # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
@@ -120,15 +120,15 @@ class Stage:
         metrics["late"] += late
         metrics["emitted"] = 0
         wake_at = None
-        for rows in made if self._in_parts(state, gone) else [results.concat(layout, list(made))]:
+        for rows in made if self._in_parts(state, flushed) else [results.concat(layout, list(made))]:
             if self.expected is not None:
-                rows = expected_keys.run(layout, state, batch, rows, self.expected, closes_at)
+                rows = expected_keys.add_missing(layout, state, batch, rows, self.expected, closes_at)
             if layout.op.retention_ms is not None or state.closed:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
-            rows, wake_at = outputs.run(layout, state, rows, batch, gone, end_of_input)
+            rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
-        metrics |= _told_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
+        metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.tells_graces:
             step.metrics[GRACE_NEEDED] = batch.graces()
         metrics["stream_time"] = operator.shown_time(state)
@@ -139,11 +139,11 @@ class Stage:
         step.metrics |= metrics
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
 
-    def _in_parts(self, state: State, gone: Flushed) -> bool:
+    def _in_parts(self, state: State, flushed: Flushed) -> bool:
         """Whether each part of the operator's rows can leave alone, as soon as it is made."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
-        return not (looked_at or gone.results or gone.behind or op.all_limits or op.regroup or op.named)
+        return not (looked_at or flushed.results or flushed.behind or op.all_limits or op.regroup or op.named)
 
     def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
@@ -163,7 +163,7 @@ class Stage:
                 else:
                     batch.add(chunks, *rows, counted=counted)
             batch.task = meta["task"]
-            batch.add_came(meta)
+            batch.note_records(meta)
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
@@ -171,18 +171,18 @@ class Stage:
         return batch, metrics | {"first": first}
 
 
-def _told_once(batch: Batch) -> dict[str, Any]:
+def _reported_once(batch: Batch) -> dict[str, Any]:
     """Metrics from the headers of all chunks; only one task reports them."""
     times = batch.partition_times()
     return _lateness(batch) | ({PARTITION_TIMES: json.dumps(times)} if times else {})
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:
-    told = [chunk.lateness(batch.fold.before(chunk)) for chunk in batch.chunks]
+    lateness = [chunk.lateness(batch.fold.before(chunk)) for chunk in batch.chunks]
     return {
         "records": sum(chunk.rows for chunk in batch.chunks),
-        "lateness_sum": sum(total for total, _ in told),
-        "record_lateness_max": max((highest for _, highest in told), default=0),
+        "lateness_sum": sum(total for total, _ in lateness),
+        "record_lateness_max": max((highest for _, highest in lateness), default=0),
     }
 
 

@@ -51,7 +51,7 @@ class Inputs:
         declared = [branch for branch in self.branches if branch.schema is not None and _typed(branch)]
         for branch in declared:
             assert branch.schema is not None
-            found = map_filter.run(branch.steps, branch.schema.empty_table()).schema
+            found = map_filter.apply_steps(branch.steps, branch.schema.empty_table()).schema
             columns = {field.name: field.type for field in found} | columns
         return Types(columns, declared=self.branches[0] in declared, numbered=any(map(_numbered, self.branches)))
 
@@ -71,7 +71,7 @@ class Inputs:
             # Types learned from values must not depend on the other records of the batch.
             alone = any(isinstance(step, MapValues) and not step.typed for step in stream.steps)
             parts = [rows.slice(i, 1) for i in range(len(records))] if alone else [rows]
-            stepped = (row for part in parts for row in map_filter.run(stream.steps, part).to_pylist())
+            stepped = (row for part in parts for row in map_filter.apply_steps(stream.steps, part).to_pylist())
             done = [(row.pop(map_filter.PLACE), row) for row in stepped]
         if _numbered(stream):
             done = [(at, {**row, INPUT: stream.number}) for at, row in done]

@@ -6,11 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from tidegate.kernel.columns.arrays import Flags, Ints
 
 
 class Overflow(Exception):

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.aggregates.base import Accumulator, Ints, run_of_row, typed
+from tidegate.kernel.aggregates.base import Accumulator, run_of_row, typed
 from tidegate.kernel.aggregates.ordered import list_array, list_parts
+from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.hash64 import hash64
 
 Floats = npt.NDArray[np.float64]

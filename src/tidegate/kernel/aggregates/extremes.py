@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.base import Accumulator, Ints, arrow_merge, run_of_row, typed, valid_rows
+from tidegate.kernel.aggregates.base import Accumulator, arrow_merge, run_of_row, typed, valid_rows
+from tidegate.kernel.columns.arrays import Ints
 
 _MAGNITUDE: dict[int, np.int32 | np.int64] = {4: np.int32(0x7FFF_FFFF), 8: np.int64(0x7FFF_FFFF_FFFF_FFFF)}
 

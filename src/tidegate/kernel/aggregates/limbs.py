@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.base import Flags, Ints, Overflow, run_of_row, valid_rows
+from tidegate.kernel.aggregates.base import Overflow, run_of_row, valid_rows
+from tidegate.kernel.columns.arrays import Flags, Ints
 
 _LOW = np.int64(0xFFFF_FFFF)
 _WIDE = Context(prec=80)

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.base import Accumulator, Ints, Overflow, run_lengths, run_of_row, typed, valid_rows
+from tidegate.kernel.aggregates.base import Accumulator, Overflow, run_lengths, run_of_row, typed, valid_rows
+from tidegate.kernel.columns.arrays import Ints
 
 _MOST = 2**31 - 1
 

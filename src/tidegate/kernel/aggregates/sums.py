@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.base import Accumulator, Ints, Overflow, typed, valid_rows
+from tidegate.kernel.aggregates.base import Accumulator, Overflow, typed, valid_rows
 from tidegate.kernel.aggregates.totals import ExactTotal, FloatTotal, Total
+from tidegate.kernel.columns.arrays import Ints
 
 _DIGITS = 38
 

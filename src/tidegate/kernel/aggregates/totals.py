@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.aggregates import limbs
-from tidegate.kernel.aggregates.base import Ints, arrow_merge, run_lengths, run_of_row, seen_so_far, typed, valid_rows
+from tidegate.kernel.aggregates.base import arrow_merge, run_lengths, run_of_row, seen_so_far, typed, valid_rows
+from tidegate.kernel.columns.arrays import Ints
 
 
 class Total(ABC):

@@ -1,4 +1,4 @@
-"""Small conversions between Arrow and numpy, concatenation of tables, and selection of rows."""
+"""Names of array types, small conversions between Arrow and numpy, concatenation of tables, and selection of rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+Hashes = Words
 
 
 def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
@@ -15,8 +17,10 @@ def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
-def array(column: pa.ChunkedArray) -> pa.Array:
+def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
     whole = column.combine_chunks()
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.columns.hash64 import U64, hashed_words
+from tidegate.kernel.columns.arrays import Hashes, Ints, Words
+from tidegate.kernel.columns.hash64 import hashed_words
 
 SAMPLE = 4_096
 """A sample of so many values shows whether most are distinct. With few distinct or fewer values Arrow is as fast."""
@@ -43,7 +43,7 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     return numbers.take(leaders), int(numbers[-1]) + 1
 
 
-def _leaders(hashes: U64, parts: list[U64]) -> Ints | None:
+def _leaders(hashes: Hashes, parts: list[Words]) -> Ints | None:
     """The first row with the same parts, for every row; None if values still collide after `_ROUNDS`.
 
     Rows are processed in blocks, whose temporary arrays are small and stay in the cache.
@@ -74,5 +74,5 @@ def _leaders(hashes: U64, parts: list[U64]) -> Ints | None:
     return None
 
 
-def _place(hashes: U64, factor: np.uint64, shift: np.uint64) -> Ints:
+def _place(hashes: Hashes, factor: np.uint64, shift: np.uint64) -> Ints:
     return (hashes * factor >> shift).view(np.int64)

@@ -6,12 +6,16 @@ state format: changing one means a new state version.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
+from tidegate.kernel.columns.arrays import Hashes, Ints, Words
+
+HALF_BITS = 32
+"""Bits of half a hash."""
 
 NULL_HASH = np.uint64(0x7A6B_9C3D_51E2_F08D)
 _POSITION = 0x9E37_79B9_7F4A_7C15
@@ -20,7 +24,7 @@ _LOOPED_WORDS = 16  # longer values hash their further words in one go instead o
 _BLOCK = 1 << 16  # values per pass: the memory of a pass then stays in the cache
 
 
-def hash64(array: pa.Array) -> U64:
+def hash64(array: pa.Array) -> Hashes:
     """Hash each value of an array of any atomic type to 64 bits.
 
     The hash depends on the value alone: not on slicing, not on string or large_string, not on the width of an
@@ -39,7 +43,17 @@ def hash64(array: pa.Array) -> U64:
     return hashes
 
 
-def _through_dictionary(array: pa.DictionaryArray) -> U64:
+def upper_half(hashes: Hashes) -> Hashes:
+    """The upper half of each hash, as a number of 32 bits."""
+    return hashes >> np.uint64(HALF_BITS)
+
+
+def from_upper_half(halves: npt.NDArray[np.unsignedinteger[Any]]) -> Hashes:
+    """Hashes with these upper halves and lower halves of 0."""
+    return halves.astype(np.uint64) << np.uint64(HALF_BITS)
+
+
+def _through_dictionary(array: pa.DictionaryArray) -> Hashes:
     codes = array.indices.cast(pa.int64()).fill_null(0).to_numpy()
     values = hash64(array.dictionary)
     hashes = values[codes] if len(values) else np.full(len(array), NULL_HASH, np.uint64)
@@ -47,7 +61,7 @@ def _through_dictionary(array: pa.DictionaryArray) -> U64:
     return hashes
 
 
-def _hash_values(array: pa.Array) -> U64:
+def _hash_values(array: pa.Array) -> Hashes:
     kind = array.type
     if pa.types.is_floating(kind):
         return _hash_words(_float_bits(array))
@@ -80,14 +94,14 @@ def _values(array: pa.Array, kind: pa.DataType) -> npt.NDArray[np.generic]:
     return raw[array.offset :]
 
 
-def _float_bits(array: pa.Array) -> U64:
+def _float_bits(array: pa.Array) -> Words:
     with np.errstate(invalid="ignore"):  # a signaling NaN
         values = _values(array, array.type).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan  # one NaN out of many bit patterns
     return values.view(np.uint64)
 
 
-def _mix(words: U64) -> U64:
+def _mix(words: Words) -> Words:
     """Scramble in place: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -101,11 +115,11 @@ def _at(position: int) -> np.uint64:
     return np.uint64(_POSITION * (position + 1) % 2**64)
 
 
-def _hash_words(words: U64) -> U64:
+def _hash_words(words: Words) -> Hashes:
     return _mix(words + _at(0))
 
 
-def _hash_decimals(array: pa.Array) -> U64:
+def _hash_decimals(array: pa.Array) -> Hashes:
     if array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     width = array.type.bit_width // 64
@@ -123,7 +137,7 @@ def _hash_decimals(array: pa.Array) -> U64:
     return _mix(total)
 
 
-def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64:
+def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Hashes:
     hashes = np.empty(len(array), np.uint64)
     if not len(array):
         return hashes
@@ -134,7 +148,7 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> U64
     return hashes
 
 
-def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[U64, list[U64]] | None:
+def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[Hashes, list[Words]] | None:
     """A hash of each string, and columns that identify it: words, and lengths if these differ.
 
     None if a string is over `longest` bytes. The hash is not `hash64`, and no part of any state.
@@ -160,7 +174,7 @@ def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[U64, list[U64]]
     return hashes, parts if same_length else [*parts, lengths.view(np.uint64)]
 
 
-def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[U64, I64]:
+def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[Words, Ints]:
     """The bytes of all values as words, and the place in them where each value begins and where the last one ends."""
     _, offset_buffer, data = array.buffers()
     raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
@@ -169,7 +183,7 @@ def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[U6
     return words, bounds - base
 
 
-def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64, int]:
+def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[Words, int]:
     """Return a view whose word i is the 8 bytes from byte i on, and the byte at which the view begins.
 
     A word may reach past the last value: if the buffer ends there, the used bytes are copied and padded.
@@ -180,7 +194,7 @@ def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[U64
     return np.ndarray((last - first + 1,), "<u8", buffer=b"".join((used, bytes(8))), strides=(1,)), first
 
 
-def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
+def _hash_block(words: Words, starts: Ints, lengths: Ints) -> Hashes:
     """Sum the mixed words of each value, each keyed by its position, so the order of the work is free."""
     total = (lengths + 1).astype(np.uint64) * np.uint64(_LENGTH)  # not 0 for the empty value: 0 mixes to 0
     longest = int(lengths.max())
@@ -192,7 +206,7 @@ def _hash_block(words: U64, starts: I64, lengths: I64) -> U64:
     return _mix(total)
 
 
-def _word(words: U64, starts: I64, lengths: I64, j: int) -> tuple[I64 | slice, U64]:
+def _word(words: Words, starts: Ints, lengths: Ints, j: int) -> tuple[Ints | slice, Words]:
     """The values that have a `j`-th word, and these words."""
     rest = lengths - 8 * j
     if int(rest.min()) > 0:
@@ -201,13 +215,13 @@ def _word(words: U64, starts: I64, lengths: I64, j: int) -> tuple[I64 | slice, U
     return rows, _masked(words[starts[rows] + 8 * j], rest[rows])
 
 
-def _masked(words: U64, rest: I64) -> U64:
+def _masked(words: Words, rest: Ints) -> Words:
     """Clear the bytes that belong to the next value."""
     unused = np.maximum(8 - rest, 0).astype(np.uint64)
     return words & (np.uint64(2**64 - 1) >> (unused << np.uint64(3)))
 
 
-def _add_long(total: U64, words: U64, starts: I64, lengths: I64) -> None:
+def _add_long(total: Hashes, words: Words, starts: Ints, lengths: Ints) -> None:
     rows = np.flatnonzero(lengths > 8 * _LOOPED_WORDS)
     counts = (lengths[rows] + 7) // 8 - _LOOPED_WORDS
     ends = np.cumsum(counts)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import time_progress
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.record_graces import RecordGraces, Rule
@@ -28,7 +29,7 @@ class Batch:
         self.chunks: list[Chunk] = []
         self.fold = Fold([], NEVER)
         self.task = 0
-        self.came = False
+        self.has_records = False
         self.wall_clock = NEVER
         self.closed_to = NEVER
         """Windows had closed up to this stream time (ms) before the batch: later than the fold's if grace grew."""
@@ -42,9 +43,9 @@ class Batch:
         """The updates of the batch that make such a window again (`kernel.windows.lineage.made_again`)."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
-        self._whole: list[pa.Table] = []
-        self._outside: list[pa.Table] = []
-        self._passed: list[pa.Table] = []
+        self._full_records: list[pa.Table] = []
+        self._skipped: list[pa.Table] = []
+        self._progress: list[pa.Table] = []
         self._counted: list[pa.Table] = []
         rule = Rule.of(layout.op) if layout.op.tells_graces else None
         self.needed = None if rule is None else RecordGraces(rule)
@@ -68,20 +69,20 @@ class Batch:
 
         Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress.
         """
-        kept = (self._whole, self._outside) if self.layout.op.keeps_late else ()
+        kept = (self._full_records, self._skipped) if self.layout.op.keeps_late else ()
         sections = (
             self._dense,
             self._scattered,
             *kept,
-            *((self._passed,) if self.layout.op.buffers_by_stream_time or self.layout.op.tells_time else ()),
+            *((self._progress,) if self.layout.op.buffers_by_stream_time or self.layout.op.tells_time else ()),
         )
-        for held, rows in zip(sections, tables, strict=True):
+        for section, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
-                held.append(_behind(rows, base))
+                section.append(_behind(rows, base))
 
-    def add_came(self, told: dict[str, Any]) -> None:
-        """Note whether any record came, given the metadata of a blob."""
-        self.came = self.came or told["came"]
+    def note_records(self, meta: dict[str, Any]) -> None:
+        """Note whether a blob with this metadata has any record."""
+        self.has_records = self.has_records or meta["came"]
 
     @property
     def single(self) -> bool:
@@ -105,8 +106,8 @@ class Batch:
         for rows, before in ((rows, self._before_rows(rows)) for rows in scattered):
             rows, dropped = self._drop(rows, before)
             kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
-        whole = [rows for rows in kept if rows.num_rows]
-        return (concat_tables(whole) if whole else None), late
+        some = [rows for rows in kept if rows.num_rows]
+        return (concat_tables(some) if some else None), late
 
     def records(self) -> pa.Table | None:
         """The records (key, values, ts, seen), in the order (stream time seen, partition, offset).
@@ -115,7 +116,7 @@ class Batch:
         arrived; present only after the grace was lengthened.
 
         Without partition and offset a batch is taken in timestamp order, ties in the order of keys and values.
-        Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `whole`.
+        Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `full_records`.
         """
         return self._in_order(self._let_go())
 
@@ -142,7 +143,7 @@ class Batch:
         stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
             return self._by_content(rows)
-        seen = ints(rows["actual" if "actual" in rows.schema.names else "seen"])
+        seen = ints(arrival_times(rows))
         partition, offset = self._places(rows)
         ahead, behind = slice(1, None), slice(-1)
         same = (partition[ahead] == partition[behind]) & (offset[ahead] >= offset[behind])
@@ -150,20 +151,20 @@ class Batch:
             return np.argsort(seen, kind="stable")  # merges runs that are in order
         return np.lexsort((offset, partition, seen))
 
-    def whole(self) -> pa.Table | None:
+    def full_records(self) -> pa.Table | None:
         """The records that were read, with all their columns, where the plan keeps them."""
-        return self._in_order(self._whole) if self.layout.op.pre_aggregates else self.records()
+        return self._in_order(self._full_records) if self.layout.op.pre_aggregates else self.records()
 
-    def outside(self) -> pa.Table | None:
+    def skipped(self) -> pa.Table | None:
         """The records that were skipped, with all their columns and the `reason`, where the plan keeps them."""
-        return self._in_order(self._outside)
+        return self._in_order(self._skipped)
 
-    def passed(self) -> time_progress.Passed:
+    def progress(self) -> time_progress.TimeProgress:
         """The progress of stream time within the batch, for a time limit."""
-        if not self._passed:
-            return time_progress.Passed(np.zeros(0, np.int64), np.zeros(0, np.uint64))
-        rows = concat_tables(self._passed)
-        return time_progress.passed(self.layout, rows, self._seen(rows), self._partitions(rows))
+        if not self._progress:
+            return time_progress.TimeProgress(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+        rows = concat_tables(self._progress)
+        return time_progress.of_batch(self.layout, rows, self._seen(rows), self._partitions(rows))
 
     def partition_times(self) -> list[list[int | str]]:
         """[partition, largest timestamp (ms)] of partitions with records in the batch: the MOST_PARTITIONS that lag
@@ -183,7 +184,7 @@ class Batch:
         return bool(self._counted) or (self.needed is not None and self.needed.records > 0)
 
     def graces(self) -> list[int]:
-        """The histogram of the graces that the records of the batch needed (`kernel.time.lateness.told`)."""
+        """The histogram of the graces that the records of the batch needed (`kernel.time.lateness.encoded`)."""
         if self.needed is not None:
             return self.needed.histogram(self.late)
         windows = self.layout.op.windows
@@ -191,12 +192,12 @@ class Batch:
         rows = concat_tables(self._counted)
         return lateness.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
 
-    def passing(self) -> Points:
+    def running_max_points(self) -> Points:
         """The records of all map tasks at which the time of this input grows, for joins that need them."""
-        if not self._passed:
+        if not self._progress:
             nothing = np.zeros(0, np.int64)
             return Points(nothing, nothing, np.zeros((0, 2), np.int64), nothing)
-        rows = concat_tables(self._passed)
+        rows = concat_tables(self._progress)
         return Points(ints(rows["time"]), self._seen(rows), self.positions(rows), ints(rows["chunk"]))
 
     def positions(self, rows: pa.Table) -> Ints:
@@ -282,8 +283,8 @@ class Batch:
         opens = panes.first_open(before)
         if (ceilings := self.fold.ceilings()) is not None:
             # Only here it is known how far other partitions, or the previous operator, hold stream time back.
-            held = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
-            opens = np.maximum(held, panes.first_open(self.fold.before_batch))
+            held_back = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
+            opens = np.maximum(held_back, panes.first_open(self.fold.before_batch))
             if self.layout.op.stream.clock.slowest:
                 first_open = panes.first_window(pane)
                 rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
@@ -323,8 +324,8 @@ class JoinBatch(Batch):
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
         self._sides = [Batch(layout.of_side(side)) for side in range(len(layout.op.sides))]
-        self.came_of: set[int] = set()
-        """The sides from which any record came."""
+        self.sides_with_records: set[int] = set()
+        """The sides with any record in the batch."""
         self.streams_time: StreamsTime | None = None
         """In a join of a stream with a table, if anything goes by the stream's own time."""
         self.dropped: dict[int, pa.Table] = {}
@@ -340,10 +341,10 @@ class JoinBatch(Batch):
         self.chunks += chunks
         self._sides[side].take(base, tables)
 
-    def add_came(self, told: dict[str, Any]) -> None:
-        super().add_came(told)
-        if told["came"]:
-            self.came_of.add(told["side"])
+    def note_records(self, meta: dict[str, Any]) -> None:
+        super().note_records(meta)
+        if meta["came"]:
+            self.sides_with_records.add(meta["side"])
 
     @property
     def tells_graces(self) -> bool:

@@ -22,7 +22,7 @@ def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
     in the offsets would look as if another task had read the missing records.
     """
     place = pa.array(np.arange(rows.num_rows))
-    done = map_filter.run(stream.steps, rows.append_column(map_filter.PLACE, place))
+    done = map_filter.apply_steps(stream.steps, rows.append_column(map_filter.PLACE, place))
     columns = _columns(op, stream, done)
     if not _filters(stream):
         # Merged streams must have the same columns.

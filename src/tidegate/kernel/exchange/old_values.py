@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables
 from tidegate.kernel.columns.groups import last_rows, previous_rows
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.closing import closed_at
@@ -29,9 +28,7 @@ from tidegate.spec.columns import DELETED, LIVE, TIMESTAMP
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
 
-Bools = npt.NDArray[np.bool_]
-
-_TOLD = "r:"
+_PREFIX = "r:"
 """Prefix of each stored column."""
 
 
@@ -39,54 +36,54 @@ _TOLD = "r:"
 class Replaced:
     """Old and new `rows`, with the column `LIVE`: whether a row is no tombstone.
 
-    came    places of the new rows, which lie behind the old ones
+    new     places of the new rows, which lie behind the old ones
     before  for each new row, the place of the row that it replaces, if it has one
     has     for each new row, whether it replaces a row that was live
     """
 
     rows: pa.Table
-    came: Ints
+    new: Ints
     before: Ints
-    has: npt.NDArray[np.bool_]
+    has: Flags
 
 
-def replaced(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
-    """The rows that new rows (`layout.result_schema`, in order) replace; stores the new rows as old values.
+def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
+    """Store new rows (`layout.result_schema`, in order) as old values. Returns the rows that they replace.
 
     index  the ranges of the old values
     later  whether rows of a window may still come after it has closed
     """
-    kept = _kept(layout, state, index, later=later)
+    stored = _stored_values(layout, state, index, later=later)
     rows, hashes = rows.append_column(LIVE, _live(rows)), _hashes(layout, rows)
-    many = rows.num_rows > 0 and kept.are_many(hashes)
-    held = kept.whole() if many else _held(layout, kept.find(hashes))
-    held = None if held is None else _as_told(held)
-    both = rows if held is None else concat_tables([_like(held, rows), rows])
+    many = rows.num_rows > 0 and stored.are_many(hashes)
+    old = stored.whole() if many else _last_versions(layout, stored.find(hashes))
+    old = None if old is None else _as_emitted(old)
+    both = rows if old is None else concat_tables([_with_columns_of(old, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
     live = array(both[LIVE]).to_numpy(zero_copy_only=False)
-    came = np.arange(both.num_rows - rows.num_rows, both.num_rows)
+    new = np.arange(both.num_rows - rows.num_rows, both.num_rows)
     if rows.num_rows:
         last = last_rows(codes)
-        last = last if many else last[last >= came[0]]
-        mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: came[0]])
+        last = last if many else last[last >= new[0]]
+        mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: new[0]])
         stays = live[last] & _open(layout, _closed_to(layout, state, later), mine)
         if many:
             mine = mine.filter(pa.array(stays))
-            kept.replace(_stored(mine, np.zeros(mine.num_rows, bool)), _hashes(layout, mine))
+            stored.replace(_stored(mine, np.zeros(mine.num_rows, bool)), _hashes(layout, mine))
         else:
-            _keep(layout, kept, mine, had, stays)
-    return Replaced(both, came, before[came], (has & live[before])[came])
+            _keep(layout, stored, mine, had, stays)
+    return Replaced(both, new, before[new], (has & live[before])[new])
 
 
 def forget(layout: Layout, state: State, index: LogIndex) -> None:
     """Drop all old values."""
-    _kept(layout, state, index, later=True).forget()
+    _stored_values(layout, state, index, later=True).forget()
 
 
-def _kept(layout: Layout, state: State, index: LogIndex, *, later: bool) -> KeyedRuns:
+def _stored_values(layout: Layout, state: State, index: LogIndex, *, later: bool) -> KeyedRuns:
     """The old values: the last row of each key and window, as long as it can change."""
-    return KeyedRuns.of(index, index.store, partial(_that_count, layout, _closed_to(layout, state, later)))
+    return KeyedRuns.of(index, index.store, partial(_current, layout, _closed_to(layout, state, later)))
 
 
 def _closed_to(layout: Layout, state: State, later: bool) -> int:
@@ -94,48 +91,48 @@ def _closed_to(layout: Layout, state: State, later: bool) -> int:
     return NEVER if layout.op.windows is None or later else state.stream_time
 
 
-def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Bools:
+def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Flags:
     """Whether each of these rows can still change."""
     if closed_to == NEVER:
         return np.ones(rows.num_rows, bool)
-    found: Bools = closed_at(layout, rows) > closed_to
+    found: Flags = closed_at(layout, rows) > closed_to
     return found
 
 
-def _that_count(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
+def _current(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
     """The last version of each key and window that is not closed, without versions that are `deleted`."""
-    rows = _as_told(versions)
+    rows = _as_emitted(versions)
     last = last_rows(result_keys.codes(layout, rows))
     found = versions.take(pa.array(last[_open(layout, closed_to, rows)[last]]))
     return found.filter(pc.invert(found["deleted"]))
 
 
-def _keep(layout: Layout, kept: KeyedRuns, rows: pa.Table, had: Bools, stays: Bools) -> None:
+def _keep(layout: Layout, stored: KeyedRuns, rows: pa.Table, had: Flags, stays: Flags) -> None:
     """Store the rows that stay, and deletions of the others; one row for each key. `had`: whether its key has a row."""
     matters = stays | had
     rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
     if rows.num_rows:
-        kept.add(_stored(rows, ~stays), _hashes(layout, rows), stays.astype(np.int64) - had)
+        stored.add(_stored(rows, ~stays), _hashes(layout, rows), stays.astype(np.int64) - had)
 
 
-def _held(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
+def _last_versions(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
     """The last versions, also of windows that this batch closes: its rows still replace them."""
     found = list(parts)
-    return _that_count(layout, NEVER, concat_tables(found)) if found else None
+    return _current(layout, NEVER, concat_tables(found)) if found else None
 
 
-def _stored(rows: pa.Table, gone: Bools) -> pa.Table:
-    """Rows that left as versions to store; `gone`: whether a version says that there is no row."""
+def _stored(rows: pa.Table, deleted: Flags) -> pa.Table:
+    """Rows that left as versions to store; `deleted`: whether a version says that there is no row."""
     rows = rows.drop_columns([name for name in _NOT_KEPT if name in rows.schema.names])
-    return rows.rename_columns([f"{_TOLD}{name}" for name in rows.schema.names]).append_column(
-        "deleted", pa.array(gone)
+    return rows.rename_columns([f"{_PREFIX}{name}" for name in rows.schema.names]).append_column(
+        "deleted", pa.array(deleted)
     )
 
 
-def _as_told(versions: pa.Table) -> pa.Table:
+def _as_emitted(versions: pa.Table) -> pa.Table:
     """Stored versions as the rows that left."""
     rows = versions.drop_columns(["h", "deleted"])
-    return rows.rename_columns([name.removeprefix(_TOLD) for name in rows.schema.names])
+    return rows.rename_columns([name.removeprefix(_PREFIX) for name in rows.schema.names])
 
 
 def _live(rows: pa.Table) -> Any:
@@ -148,13 +145,13 @@ def _hashes(layout: Layout, rows: pa.Table) -> Any:
     return grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
 
 
-def _like(held: pa.Table, rows: pa.Table) -> pa.Table:
+def _with_columns_of(old: pa.Table, rows: pa.Table) -> pa.Table:
     """Old values with the columns of the new `rows`."""
     not_kept = {LIVE: pa.scalar(True), DELETED: pa.scalar(False), TIMESTAMP: pa.scalar(0, pa.int64())}
     for field in rows.schema:
-        if field.name not in held.schema.names:
+        if field.name not in old.schema.names:
             # A column that is not stored, or that was added after these rows.
             value = not_kept.get(field.name)
-            column = pa.nulls(held.num_rows, field.type) if value is None else pa.repeat(value, held.num_rows)
-            held = held.append_column(field.name, column)
-    return held.select(rows.schema.names)
+            column = pa.nulls(old.num_rows, field.type) if value is None else pa.repeat(value, old.num_rows)
+            old = old.append_column(field.name, column)
+    return old.select(rows.schema.names)

@@ -39,8 +39,8 @@ class _Slice:
     offset: Ints | None
     chunks: list[Chunk]
     drops: dict[str, int] = field(default_factory=dict)
-    outside: pa.Table | None = None
-    came: bool = True
+    skipped: pa.Table | None = None
+    has_records: bool = True
     """Whether any record passed the filters before the aggregation."""
     counted: pa.Table | None = None
     """Counts for the histogram of graces, once they are known (`kernel.time.lateness`)."""
@@ -58,31 +58,31 @@ def pack(
     Raises InputError for a row without partition or offset where the stream has both.
     """
     for table in _slices(layout, batches):
-        told, routes = _routes(layout, table, len(tasks), contiguous)
+        shared, routes = _routes(layout, table, len(tasks), contiguous)
         del table  # The blobs take as much memory again.
         points = None
         for number, task in enumerate(tasks):
             first = number == 0
             if number < 2:
-                points = chunk_headers.points(told.chunks, counts=first)
+                points = chunk_headers.points(shared.chunks, counts=first)
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
                 # Counts go to the first task only; otherwise every task would report them.
-                "chunks": chunk_headers.described(told.chunks, counts=first),
-                "drops": told.drops if first else {},
+                "chunks": chunk_headers.described(shared.chunks, counts=first),
+                "drops": shared.drops if first else {},
                 "first": first,
                 "task": number,
-                "came": told.came,
+                "came": shared.has_records,
             }
             if layout.op.side is not None:
                 meta["side"] = layout.op.side
-            if told.wall_clock is not None:
-                meta["wall_clock"] = told.wall_clock
+            if shared.wall_clock is not None:
+                meta["wall_clock"] = shared.wall_clock
             sections = [route[number] for route in routes]
-            if first and told.counted is not None:
+            if first and shared.counted is not None:
                 meta["counted"] = True
-                sections.append(told.counted)
+                sections.append(shared.counted)
             if points is not None:
                 meta["points"] = True
                 sections.append(points)
@@ -90,28 +90,30 @@ def pack(
 
 
 @dataclass(frozen=True)
-class _Told:
+class _BlobMeta:
     """Metadata of all blobs of a slice."""
 
     chunks: list[Chunk]
     drops: dict[str, int]
-    came: bool
+    has_records: bool
     wall_clock: int | None
     counted: pa.Table | None
 
 
-def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_Told, list[list[pa.Table]]]:
+def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_BlobMeta, list[list[pa.Table]]]:
     """The metadata of the blobs, and for each of their sections the rows of each task."""
     read = _read(layout, table, contiguous)
     dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
     routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
     routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
     if layout.op.buffers_by_stream_time:
-        routes += [[time_progress.told(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks]
+        routes += [
+            [time_progress.first_records(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks
+        ]
     if layout.op.tells_time:
         routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
-    return _Told(read.chunks, read.drops, read.came, wall_clock, _counted(layout, read)), routes
+    return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read)), routes
 
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
@@ -124,16 +126,16 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows += batch.num_rows
         if rows >= layout.tuning.slice_rows:
-            yield _table(layout, held)
+            yield _table(layout, waiting)
             rows = 0
     if rows:
-        yield _table(layout, held)
+        yield _table(layout, waiting)
 
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
@@ -196,13 +198,13 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
             chunks[-1].told = int(ts[~kept].max(initial=NEVER))
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
-    taken = result if valid.all() else _keep(result, valid | goes_on)
-    taken.came = bool(kept.any())
+    accepted = result if valid.all() else _keep(result, valid | goes_on)
+    accepted.has_records = bool(kept.any())
     if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")
-        outside = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
-        taken.outside = outside.filter(pa.array(kept & ~(valid | goes_on)))
-    return taken
+        skipped_rows = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
+        accepted.skipped = skipped_rows.filter(pa.array(kept & ~(valid | goes_on)))
+    return accepted
 
 
 def _rows_of(layout: Layout) -> str | None:
@@ -291,9 +293,9 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
     combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
     if layout.op.counts_panes and not loose.any():
         # Combined rows are counted: they are fewer than records.
-        taken = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
+        open_rows = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)
-        read.counted = lateness.counted_combined(panes, pane, *order, taken, is_open)
+        read.counted = lateness.counted_combined(panes, pane, *order, open_rows, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
     scattered = rows.filter(pa.array(is_open & loose))
@@ -304,9 +306,9 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
 def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
     """Whole records, if the others are combined, and skipped records, which the first task alone gets."""
     whole = read if layout.op.pre_aggregates else _keep(read, np.zeros(len(read.ts), bool))
-    assert read.outside is not None
-    nobody = read.outside.slice(0, 0)
-    return [_route(layout, _records(layout, whole), tasks), [read.outside, *[nobody] * (tasks - 1)]]
+    assert read.skipped is not None
+    nobody = read.skipped.slice(0, 0)
+    return [_route(layout, _records(layout, whole), tasks), [read.skipped, *[nobody] * (tasks - 1)]]
 
 
 def _records(layout: Layout, read: _Slice) -> pa.Table:

@@ -21,12 +21,12 @@ from tidegate.kernel.state.state import State
 from tidegate.spec.columns import LIVE, TIMESTAMP, public_name
 
 
-def run(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
+def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
     # A time limit may emit a window's row after the window has closed.
-    found = old_values.replaced(layout, state, state.kept, rows, later=bool(layout.op.all_limits))
+    found = old_values.replace(layout, state, state.old_values, rows, later=bool(layout.op.all_limits))
     live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
-    return _halves(layout, state, found.rows, found.before, found.came, found.has, live[found.came])
+    return _halves(layout, state, found.rows, found.before, found.new, found.has, live[found.new])
 
 
 def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, has_old: Any, has_new: Any) -> pa.Table:
@@ -43,7 +43,7 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     silent = takes & puts & (codes[old] == codes[new])
     at = np.stack([old, new], axis=1).ravel()
     when = np.repeat(ints(rows[TIMESTAMP])[new], 2)
-    told = np.stack([takes, puts], axis=1).ravel()
+    exists = np.stack([takes, puts], axis=1).ravel()
     columns: dict[str, Any] = {"ts": when, "sign": np.tile(np.array([-1, 1], np.int64), len(new))}
     columns["silent"] = np.stack([silent, np.zeros(len(new), bool)], axis=1).ravel()
     # A change comes after all earlier changes of its task: its rank never decreases.
@@ -51,6 +51,7 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     # Two halves stay together, whatever other tasks have at the same rank.
     columns["place"] = (np.arange(len(when)) // 2 * state.tasks + state.task) * 2 + np.arange(len(when)) % 2
     assert set(columns) == set(HALVES)
-    taken = {name: rows[column].take(pa.array(at)) for name, column in layout.halves_of(rows.schema.names).items()}
-    made = pa.table(taken | {name: pa.array(column) for name, column in columns.items()})
-    return made.filter(pa.array(told))
+    names = layout.halves_of(rows.schema.names)
+    of_rows = {name: rows[column].take(pa.array(at)) for name, column in names.items()}
+    made = pa.table(of_rows | {name: pa.array(column) for name, column in columns.items()})
+    return made.filter(pa.array(exists))

@@ -24,12 +24,12 @@ def fold(clock: Clock, chunks: Sequence[Chunk], state: State, stream_time: int, 
     return found
 
 
-def advanced(clock: Clock, chunks: Sequence[Chunk], came: bool, state: State, stream_time: int) -> int:
-    """The stream time (ms) after the step, moved on if the input is idle; `came`: whether any record came."""
+def advanced(clock: Clock, chunks: Sequence[Chunk], has_records: bool, state: State, stream_time: int) -> int:
+    """The stream time (ms) after the step, moved on if the input is idle; `has_records`: whether it had any record."""
     if clock.idle_advance_ms is None:
         state.idle = Idle()
         return stream_time
-    if chunks and not came:
+    if chunks and not has_records:
         return stream_time  # records that were filtered out: neither silence nor input of this operator
     alone = state.tasks == 1
-    return state.idle.advance(clock.idle_advance_ms, came, state.wall_clock, stream_time, alone=alone)
+    return state.idle.advance(clock.idle_advance_ms, has_records, state.wall_clock, stream_time, alone=alone)

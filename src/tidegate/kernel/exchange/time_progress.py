@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, ints
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 
-Hashes = npt.NDArray[np.uint64]
-
 
 @dataclass(frozen=True)
-class Passed:
+class TimeProgress:
     """Times (ms), ascending, and the hash of the key of the first record at each."""
 
     times: Ints
@@ -45,7 +42,7 @@ class Passed:
         return np.where(makes, before, np.maximum(times, now)), makes
 
 
-def told(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
+def first_records(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
     """The first record of a map task per chunk and time: chunk, time, seen (ms, in its own chunk), offset, key hash."""
     keys = grouping.key_hash(layout, rows)
     times = seen if follows_order(layout) else ts
@@ -81,8 +78,12 @@ def follows_order(layout: Layout) -> bool:
     return not layout.op.aggregations and layout.op.stream.ordered
 
 
-def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passed:
-    """The progress of all map tasks, given their rows (`told`), the stream time (ms) that each sees, its partition."""
+def of_batch(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> TimeProgress:
+    """The time progress of a batch, given the rows of all map tasks (`first_records`).
+
+    seen       the stream time (ms) that each row sees
+    partition  the number of each row's partition
+    """
     keys = rows["key"].to_numpy()
     times = seen if follows_order(layout) else ints(rows["time"])
     if layout.op.stream.ordered or layout.op.stream.changes:
@@ -90,4 +91,4 @@ def passed(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Passe
     else:
         order = np.lexsort((keys, times))
     first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]
-    return Passed(times[first], keys[first])
+    return TimeProgress(times[first], keys[first])

@@ -22,7 +22,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
 
 
-def run(layout: Layout, rows: pa.Table) -> pa.Table:
+def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     """Records (`Layout.forwarded`) of result rows; a tombstone's value is null."""
     regroup = layout.op.regroup
     assert regroup is not None
@@ -32,30 +32,30 @@ def run(layout: Layout, rows: pa.Table) -> pa.Table:
     if layout.op.row_ids and layout.op.joined is None:
         bounds = [name for name in (START, END) if name in rows.schema.names]
         rows = rows.append_column(ROW_ID, row_ids.of_results(rows.select(layout.op.key), rows.select(bounds)))
-    taken: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
+    columns: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
     for name in regroup.key:
         if pa.types.is_nested(rows[name].type):
             raise DefinitionError(
                 f"The key column {name!r} is {rows[name].type}: a key must be of an atomic type. Give its parts as "
                 "several key columns."
             )
-    taken |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
-    gone = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
+    columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
+    empty = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
     values = regroup.told_by or [n for n in rows.schema.names if n not in regroup.aside and not n.startswith(OURS)]
     if values:
         nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
-        gone = pc.or_(gone, pa.array(nulls, pa.bool_()))
+        empty = pc.or_(empty, pa.array(nulls, pa.bool_()))
     if regroup.table:
         deleted = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
-        taken |= {"o:rank": pa.array(np.maximum.accumulate(ints(rows[TIMESTAMP]))), "deleted": deleted}
-    taken |= {"ts": rows[TIMESTAMP], "empty": gone, "place": pa.array(np.arange(rows.num_rows))}
+        columns |= {"o:rank": pa.array(np.maximum.accumulate(ints(rows[TIMESTAMP]))), "deleted": deleted}
+    columns |= {"ts": rows[TIMESTAMP], "empty": empty, "place": pa.array(np.arange(rows.num_rows))}
     if layout.op.passes_time:
-        taken["kept"] = pa.repeat(True, rows.num_rows)
-    return pa.table(taken).cast(layout.forwarded) if layout.typed else pa.table(taken)
+        columns["kept"] = pa.repeat(True, rows.num_rows)
+    return pa.table(columns).cast(layout.forwarded) if layout.typed else pa.table(columns)
 
 
 def with_time(records: pa.Table, stream_time: int) -> pa.Table:
     """The records, and behind them a row with the stream time (ms) of the operator that emitted them."""
-    told = {"ts": stream_time, "kept": False}
-    last = [pa.array([told.get(field.name)], field.type) for field in records.schema]
-    return pa.concat_tables([records, pa.Table.from_arrays(last, schema=records.schema)])
+    last = {"ts": stream_time, "kept": False}
+    values = [pa.array([last.get(field.name)], field.type) for field in records.schema]
+    return pa.concat_tables([records, pa.Table.from_arrays(values, schema=records.schema)])

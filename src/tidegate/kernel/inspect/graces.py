@@ -131,9 +131,9 @@ class GraceHistory:
         self._total = 0
         self._hours: deque[tuple[int, Counter[int], list[int]]] = deque()
 
-    def add(self, told: Sequence[int], at_ms: float) -> None:
-        """Add a task's counts of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.told`)."""
-        kind, size, advance, grace, total, *flat = map(int, told)
+    def add(self, histogram: Sequence[int], at_ms: float) -> None:
+        """Add a task's counts of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.encoded`)."""
+        kind, size, advance, grace, total, *flat = map(int, histogram)
         if kind == OF_SESSIONS and grace != self._today:
             # The counts of sessions with another grace say too little about this one.
             self._life, self._total = Counter(), 0

@@ -77,38 +77,38 @@ def metrics(layout: Layout, state: State) -> dict[str, float]:
     For a time limit `next_due_stream` or `next_due_wall`, and its clock, `limit_clock` (ms); for several time limits
     under names with their places.
     """
-    told: dict[str, float] = {"open_windows": 0}
+    found: dict[str, float] = {"open_windows": 0}
     for limit in layout.op.all_limits:
         if limit.place in state.due:
             names = (f"next_due_{limit.how.clock}", "limit_clock")
             if len(layout.op.all_limits) > 1:
                 names = (at_place(names[0], limit.place), at_place(names[1], limit.place))
-            told |= dict(zip(names, state.due[limit.place], strict=True))
-    told |= operator_of(layout).counts(state)
+            found |= dict(zip(names, state.due[limit.place], strict=True))
+    found |= operator_of(layout).counts(state)
     if (closes := operator_of(layout).next_close(state)) is not None:
-        told["next_close"] = closes
-    told |= _held_back(layout, state)
+        found["next_close"] = closes
+    found |= _held_back(layout, state)
     if layout.op.windows is None:
-        return told
-    told["open_windows"], next_close = operator_of(layout).count_open(state)
+        return found
+    found["open_windows"], next_close = operator_of(layout).count_open(state)
     if layout.op.emits != "updates" and next_close is not None and next_close < MAX_MS:
-        told["next_close"] = next_close
-    return told
+        found["next_close"] = next_close
+    return found
 
 
 def _held_back(layout: Layout, state: State) -> dict[str, float]:
     """Metrics: `slowest_time`, and `slowest_partition` or `slowest_side`, if a partition holds stream time back;
     `follows_join` if stream time follows a join.
     """
-    told: dict[str, float] = {} if layout.op.follows is None else {"follows_join": 1}
+    found: dict[str, float] = {} if layout.op.follows is None else {"follows_join": 1}
     if not layout.op.stream.clock.slowest or (slowest := slowest_partition(layout, state)) is None:
-        return told
-    name, told["slowest_time"] = slowest
+        return found
+    name, found["slowest_time"] = slowest
     if layout.op.joined is not None:
-        told["slowest_side"] = int(str(name).partition(":")[0])
+        found["slowest_side"] = int(str(name).partition(":")[0])
     elif isinstance(name, int):
-        told["slowest_partition"] = name
-    return told
+        found["slowest_partition"] = name
+    return found
 
 
 def slowest_partition(layout: Layout, state: State) -> tuple[int | str, int] | None:

@@ -76,7 +76,7 @@ def schema(what: Described, store: str) -> pa.Schema:
         if DELETED in rows.names:
             rows = rows.remove(rows.get_field_index(DELETED))
         return _with(store, rows, pa.field(STATUS, pa.string()))
-    return _with(store, _held(what, store)[0], pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
+    return _with(store, _buffered(what, store)[0], pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
 
 
 def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
@@ -127,21 +127,21 @@ def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
     return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
 
 
-def _held(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
+def _buffered(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
     """The columns of the rows that wait in a store, and the limit that they wait for: (output, number there)."""
     for output in what.layout.op.all_outputs:
         for number, limit in enumerate(output.limits):
             if limit.store == store:
-                return what.held[limit.place], (output, number)
-    return what.held[0], None
+                return what.buffered[limit.place], (output, number)
+    return what.buffered[0], None
 
 
 def _of_buffer(what: Described, state: State, store: str) -> list[pa.Table]:
-    schema, limit = _held(what, store)
+    schema, limit = _buffered(what, store)
     if limit is not None:
         output, number = limit
-        held = buffered_rows.rows(what.layout.of_limit(output, number), schema, state.store)
-        until = later_ms(ints(held[SINCE]), output.limits[number].how.limit_ms)
-        return [held.append_column(UNTIL, pa.array(until))]
+        buffered = buffered_rows.rows(what.layout.of_limit(output, number), schema, state.store)
+        until = later_ms(ints(buffered[SINCE]), output.limits[number].how.limit_ms)
+        return [buffered.append_column(UNTIL, pa.array(until))]
     parts = operator_of(what.layout).results_so_far(state)
     return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]

@@ -42,7 +42,7 @@ class Totals:
         self.hows = dict(hows)
         self._began = began_ms
         self._sums: Counter[str] = Counter()
-        self._held: dict[str, float] = dict.fromkeys(HELD, 0)
+        self._gauges: dict[str, float] = dict.fromkeys(HELD, 0)
         self._extremes: dict[str, float] = {}
         self._latest: dict[str, float] = {"open_windows": 0, "stream_time": NEVER, "suppression_buffer_fill": 0}
         self._batches = 1
@@ -54,46 +54,46 @@ class Totals:
 
     def add(self, batch: Mapping[str, Any], at_ms: float) -> None:
         """Add the `observedMetrics` of a micro-batch that ended at `at_ms` of the wall clock."""
-        told = {name: value for name, value in batch.items() if value is not None}
-        for graces in told.pop(GRACE_NEEDED, ()):
+        metrics = {name: value for name, value in batch.items() if value is not None}
+        for graces in metrics.pop(GRACE_NEEDED, ()):
             self.graces.add(graces, at_ms)
-        for store, mine in _by_store(told).items():
+        for store, mine in _by_store(metrics).items():
             if store not in self._stores:
                 self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
-            heard = {name: told[name] for name in ("tasks", "tasks_heard") if name in told}
-            self._stores[store].add(heard | mine, at_ms)
-        self._sums.update({name: told[name] for name in _COUNTED if name in told})
-        self._reach(told)
+            reported = {name: metrics[name] for name in ("tasks", "tasks_heard") if name in metrics}
+            self._stores[store].add(reported | mine, at_ms)
+        self._sums.update({name: metrics[name] for name in _COUNTED if name in metrics})
+        self._update_extremes(metrics)
         for name, weight in _WEIGHED.items():
-            self._sums[name] += told.get(name, 0) * told.get(weight, 0)
-        if _LATENCY in told:
-            self._sums[_LATENCY] += told[_LATENCY]
+            self._sums[name] += metrics.get(name, 0) * metrics.get(weight, 0)
+        if _LATENCY in metrics:
+            self._sums[_LATENCY] += metrics[_LATENCY]
             self._sums["closes"] += 1
-        self._latest |= {name: told[name] for name in _LATEST if name in told}
-        self._hold(told)
+        self._latest |= {name: metrics[name] for name in _LATEST if name in metrics}
+        self._update_gauges(metrics)
         if self._samples and self._samples[-1][0] == at_ms:
             self._samples.pop()
         self._samples.append((at_ms, self._sums.copy()))
         while len(self._samples) > 1 and self._samples[1][0] <= at_ms - RATE_MS:
             self._samples.popleft()
 
-    def _reach(self, told: Mapping[str, float]) -> None:
+    def _update_extremes(self, metrics: Mapping[str, float]) -> None:
         """Update the largest and the smallest number of any batch."""
         for name in _LARGEST:
-            if name in told:
-                self._extremes[name] = max(self._extremes.get(name, told[name]), told[name])
-        if _SMALLEST in told:
-            self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, told[_SMALLEST]), told[_SMALLEST])
+            if name in metrics:
+                self._extremes[name] = max(self._extremes.get(name, metrics[name]), metrics[name])
+        if _SMALLEST in metrics:
+            self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, metrics[_SMALLEST]), metrics[_SMALLEST])
 
-    def _hold(self, told: Mapping[str, float]) -> None:
+    def _update_gauges(self, metrics: Mapping[str, float]) -> None:
         """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks."""
-        all_heard = told.get("tasks_heard") == told.get("tasks")
+        all_reported = metrics.get("tasks_heard") == metrics.get("tasks")
         for name in HELD:
-            if all_heard:
-                self._held[name] = told.get(name, self._held[name])
+            if all_reported:
+                self._gauges[name] = metrics.get(name, self._gauges[name])
             else:
-                self._held[name] += told.get(change_of(name), 0)
-            self._sums[f"{name} sampled"] += self._held[name]  # type: ignore[assignment]
+                self._gauges[name] += metrics.get(change_of(name), 0)
+            self._sums[f"{name} sampled"] += self._gauges[name]  # type: ignore[assignment]
         self._batches += 1
 
     def values(self, now_ms: float) -> dict[str, float]:
@@ -134,8 +134,8 @@ class Totals:
         return self._gauge(name)
 
     def _gauge(self, name: str) -> float:
-        if name in self._held:
-            return self._held[name]
+        if name in self._gauges:
+            return self._gauges[name]
         if name.startswith("suppression_buffer") and name.endswith("_avg"):
             return self._sums[f"{name.removesuffix('_avg')}_current sampled"] / self._batches
         if name in self._latest:

@@ -9,16 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.windows import LEFT, RIGHT
-
-Bools = npt.NDArray[np.bool_]
 
 _SAY_ORDER = ("seen", "actual", "chunk", "offset")
 
@@ -38,7 +35,7 @@ class Arrived:
     times: Ints
     seen: Ints
     places: Ints
-    keyed: Bools
+    keyed: Flags
 
     def __len__(self) -> int:
         return len(self.times)
@@ -61,7 +58,7 @@ class Progress:
         found: Ints = np.append(self.before, self.times)[np.searchsorted(self.places, places, side="right")]
         return found
 
-    def reaches(self, times: Ints) -> tuple[Ints, Bools]:
+    def reaches(self, times: Ints) -> tuple[Ints, Flags]:
         """The place at which each of these times is reached, -1 if before the batch; and whether it is reached."""
         at = np.searchsorted(self.times, times, side="left")
         reached = (at < len(self.times)) | (times <= self.before)
@@ -103,7 +100,7 @@ def with_progress(
     """
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
     found = [_in_order(one, positions=True) for one in sides]
-    points = [one.passing() for one in sides]
+    points = [one.running_max_points() for one in sides]
     # Records and points of time progress together; a point comes before its record, and so before records that see it.
     parts = [
         *((seen, side != first, order, np.ones(len(seen), bool)) for side, (_, seen, order) in enumerate(found)),
@@ -176,7 +173,7 @@ def _arrived(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) ->
     return Arrived(rows, ints(rows["ts"]), seen, places, _keyed(layout, rows))
 
 
-def _keyed(layout: Layout, rows: pa.Table) -> Bools:
+def _keyed(layout: Layout, rows: pa.Table) -> Flags:
     keyed = np.ones(rows.num_rows, bool)
     for name in layout.keys:
         if rows[name].null_count:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.exchange.batch import JoinBatch
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress, arrived, with_progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress, arrived, with_progress
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.state.copies import COPIES
@@ -21,12 +21,13 @@ from tidegate.spec.windows import LEFT, RIGHT
 class JoinOperator(Operator):
     """An operator with two sides: `state.logs` has the stored rows of the left side, `state.right` of the right one."""
 
-    def came(
+    def receive(
         self, state: State, batch: JoinBatch, first: int = LEFT
     ) -> tuple[tuple[Arrived, Arrived], tuple[Progress, Progress]]:
-        """The records of both sides in order (`arrivals.arrived`), and the time progress of each side.
+        """Take the records of both sides in order (`arrivals.arrived`); the time of each side moves in the state.
 
-        A join that does not use the time of its sides has no progress.
+        Returns the records and the time progress of each side. A join that does not use the time of its sides has no
+        progress.
         """
         COPIES.step += 1
         joined = self.layout.op.joined
@@ -38,18 +39,18 @@ class JoinOperator(Operator):
             still = Progress(NEVER, nothing, nothing)
             return arrived(self.layout, batch, first), (still, still)
         before = (state.input_times[LEFT], state.input_times[RIGHT])
-        came, progress = with_progress(self.layout, batch, first, before)
+        records, progress = with_progress(self.layout, batch, first, before)
         state.input_times = [one.after for one in progress]
-        return came, progress
+        return records, progress
 
-    def dropped(self, batch: JoinBatch, side: int, came: Arrived, late: Bools, times: Ints | None = None) -> int:
-        """The number of `late` records of a side; if late records leave as rows, `batch.dropped` gets them.
+    def report_late(self, batch: JoinBatch, side: int, records: Arrived, late: Flags, times: Ints | None = None) -> int:
+        """Report the `late` records of a side. Returns their number; if they leave as rows, `batch.dropped` gets them.
 
         times  the time that each record saw and is late by, if it is not the stream time
         """
         if self.layout.op.keeps_late and late.any():
-            assert came.rows is not None
-            found = came.rows.filter(pa.array(late))
+            assert records.rows is not None
+            found = records.rows.filter(pa.array(late))
             if times is not None:
                 shown = [name for name in ("seen", "actual") if name in found.schema.names]
                 found = found.drop_columns(shown).append_column("seen", pa.array(times[late]))

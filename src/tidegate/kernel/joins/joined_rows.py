@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, array
-from tidegate.kernel.joins.arrivals import Bools
+from tidegate.kernel.columns.arrays import Flags, Ints, array
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.spec.columns import DELETED, ROW_ID, TIMESTAMP
@@ -30,7 +29,7 @@ def conformed(rows: pa.Table, columns: list[str]) -> pa.Table:
     return rows.select(columns)
 
 
-def taken(rows: pa.Table, at: Ints) -> pa.Table:
+def take_or_null(rows: pa.Table, at: Ints) -> pa.Table:
     """The rows at these places; a place below 0 gives a row of nulls."""
     if not len(at) or at.min() >= 0:
         return rows.take(pa.array(at))
@@ -43,8 +42,8 @@ def joined_rows(
     sides: tuple[pa.Table | None, pa.Table | None],
     times: Ints,
     *,
-    missing: tuple[Bools | None, Bools | None] = (None, None),
-    deleted: Bools | None = None,
+    missing: tuple[Flags | None, Flags | None] = (None, None),
+    deleted: Flags | None = None,
     ids: Any = None,
 ) -> pa.Table:
     """Rows of `Layout.result_schema` (without steps).
@@ -81,7 +80,7 @@ def _ids(layout: Layout, sides: tuple[pa.Table | None, pa.Table | None]) -> Any:
     return row_ids.of_sides(*(None if side is None else side[ID_COLUMN] for side in sides))
 
 
-def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int, missing: Bools | None) -> pa.Array:
+def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int, missing: Flags | None) -> pa.Array:
     kind = pa.struct(list(types.items()))
     if table is None:
         return pa.nulls(rows, kind)

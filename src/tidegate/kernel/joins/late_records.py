@@ -1,6 +1,6 @@
 """Late and skipped records of a join as rows, with their side.
 
-The join decides which records are late (`JoinOperator.dropped`).
+The join decides which records are late (`JoinOperator.report_late`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.rows.record_times import arrival_times, known_times
 from tidegate.spec.columns import LATE_BY, REASON, SIDE, STREAM_TIME, TIMESTAMP
 from tidegate.spec.joined import SIDES
 from tidegate.spec.windows import LEFT, RIGHT
@@ -32,11 +32,11 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
     parts = []
     for side, found in batch.dropped.items():
         name = BOTH if joined.self_join else SIDES[side]
-        by = ints(_seen(found)) - ints(found["ts"])
+        by = ints(arrival_times(found)) - ints(found["ts"])
         parts.append(_shaped(layout, found, side, name, pa.repeat("late", found.num_rows), by))
     for side in (LEFT,) if joined.self_join else (LEFT, RIGHT):
         name = BOTH if joined.self_join else SIDES[side]
-        if (found := batch.side(side).outside()) is not None:
+        if (found := batch.side(side).skipped()) is not None:
             nothing = pa.nulls(found.num_rows, pa.int64())
             parts.append(_shaped(layout, found, side, name, found["reason"], nothing))
     return pa.concat_tables(parts) if parts else layout.late_schema.empty_table()
@@ -47,20 +47,12 @@ def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, 
     sides = (mine, None) if side == LEFT else (None, mine)
     deleted = None
     if layout.op.deletes:
-        gone = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
-        deleted = pc.fill_null(gone, False).to_numpy(zero_copy_only=False)
+        flags = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
+        deleted = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
     made = joined_rows(layout, mine, sides, ints(found["ts"]), deleted=deleted)
-    made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, _from_zero(found["ts"]))
-    more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
+    made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, known_times(found["ts"]))
+    more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by}
+    more |= {STREAM_TIME: known_times(arrival_times(found))}
     for column, values in more.items():
         made = made.append_column(column, pa.array(values) if isinstance(values, np.ndarray) else values)
     return made.select(layout.late_schema.names).cast(layout.late_schema)
-
-
-def _seen(found: pa.Table) -> Any:
-    return found["actual" if "actual" in found.schema.names else "seen"]
-
-
-def _from_zero(times: Any) -> Any:
-    """Times with nulls for no instant: a timestamp that could not be read, stream time before the first record."""
-    return pc.if_else(pc.greater(times, NEVER), times, None)

@@ -17,15 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import earlier_ms, later_ms
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.sorting import ties_in_order
-
-Bools = npt.NDArray[np.bool_]
 
 _BITS = 32
 
@@ -50,7 +47,7 @@ class Records:
     times: Ints
     arrived: Ints
     seen: Ints
-    keyed: Bools
+    keyed: Flags
     reach_ms: int
 
     def __len__(self) -> int:
@@ -146,8 +143,8 @@ def _joins(one: Records, other: Records, mine: Ints, theirs: Ints) -> Ints:
     return kept
 
 
-def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Bools:
-    same: Bools = pc.equal(one, other).to_numpy(zero_copy_only=False).astype(bool)
+def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Flags:
+    same: Flags = pc.equal(one, other).to_numpy(zero_copy_only=False).astype(bool)
     if pa.types.is_floating(one.type):
         both_nan = pc.and_(pc.is_nan(one), pc.is_nan(other)).to_numpy(zero_copy_only=False)
         same |= both_nan.astype(bool)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.copies import Numbers, Run, distinct, upper_halves
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -30,8 +30,6 @@ from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT, joined_segment
 from tidegate.kernel.tuning import Tuning
 from tidegate.spec.windows import LEFT
-
-Bools = npt.NDArray[np.bool_]
 
 _ORDER = ("h", "ts")
 
@@ -88,15 +86,15 @@ class OpenRecords:
     def closing(self, start: int, closing: Closing, besides: Ints | None) -> Iterator[pa.Table]:
         """The closing records of a stretch, some at a time, without those that `find` gives for hashes `besides`."""
         known = None if besides is None else distinct(upper_halves(besides))
-        held: list[pa.Table] = []
+        block: list[pa.Table] = []
         for part in self._closing(start, closing):
             rows = part if known is None else part.filter(pa.array(~_among(upper_halves(ints(part["h"])), known)))
-            held += [rows] if rows.num_rows else []
-            if sum(one.num_rows for one in held) >= self._tuning.block_rows:
-                yield concat_tables(held)
-                held.clear()
-        if held:
-            yield concat_tables(held)
+            block += [rows] if rows.num_rows else []
+            if sum(one.num_rows for one in block) >= self._tuning.block_rows:
+                yield concat_tables(block)
+                block.clear()
+        if block:
+            yield concat_tables(block)
 
     def _closing(self, start: int, closing: Closing) -> Iterator[pa.Table]:
         step = self._tuning.block_rows
@@ -112,7 +110,7 @@ class OpenRecords:
                 closes = later_ms(ints(rows["ts"]), closing.reach_ms)
                 yield rows.filter(pa.array((closes > closing.after) & (closes <= closing.up_to)))
 
-    def joined(self, start: int, numbers: Ints) -> Bools:
+    def joined(self, start: int, numbers: Ints) -> Flags:
         """Whether each record of a stretch with one of these numbers has joined."""
         found = np.zeros(len(numbers), bool)
         for at, part in enumerate(self._contents(start).joined):
@@ -141,7 +139,7 @@ class OpenRecords:
         self.index[start] = log._replace(
             segments=kept + 1,
             rows=log.rows + count,
-            size=log.size - sum(gone.size for gone in merged) + part.size,
+            size=log.size - sum(one.size for one in merged) + part.size,
             closes=newest if not log.segments else max(log.closes, newest),
             due=min(log.due, oldest),
         )
@@ -192,9 +190,9 @@ class OpenRecords:
         return known
 
 
-def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Bools:
+def _among(numbers: npt.NDArray[np.int32], known: npt.NDArray[np.int32]) -> Flags:
     """Whether each number is in `known`, which ascends."""
     if not len(known):
         return np.zeros(len(numbers), bool)
-    found: Bools = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers
+    found: Flags = known[np.minimum(np.searchsorted(known, numbers), len(known) - 1)] == numbers
     return found

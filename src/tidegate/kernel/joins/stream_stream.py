@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
-from tidegate.kernel.joins.matching import Bools, Records, in_order, pairs
+from tidegate.kernel.joins.matching import Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
@@ -47,7 +48,6 @@ _CLOSES, _PAIR, _OWN = 0, 1, 2
 _BEFORE_ALL = -(2**62)
 """The arrival of the first closing record: closing records are read last, but came before all others."""
 
-_HALF = 32
 """Bits of a hash by which open records are found."""
 
 _At = tuple[Records, Ints]
@@ -65,7 +65,7 @@ class _Joining:
     """
 
     records: Records
-    matched: Bools
+    matched: Flags
 
 
 @dataclass
@@ -91,9 +91,10 @@ class StreamStreamJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came, _ = self.came(state, batch)
-        dropped = (self.dropped(batch, side, came[side], late) for side, late in enumerate(_late(self._joined, came)))
-        return self._rows(state, came, batch.closed_to, closes_at), sum(dropped)
+        records, _ = self.receive(state, batch)
+        late = _late(self._joined, records)
+        dropped = sum(self.report_late(batch, side, records[side], late[side]) for side in (LEFT, RIGHT))
+        return self._rows(state, records, batch.closed_to, closes_at), dropped
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
@@ -102,12 +103,16 @@ class StreamStreamJoin(JoinOperator):
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side, joined = self.own_stores.index(store), self._joined
-        held, all_joined = self._kept(state, side), self._once and joined.preserves(side)
+        open_records, all_joined = self._kept(state, side), self._once and joined.preserves(side)
         found = []
-        for start in held.index:
-            rows = held.read(start)
+        for start in open_records.index:
+            rows = open_records.read(start)
             closes = _close_ms(joined.windows, side, ints(rows["ts"]))
-            matched = held.joined(start, ints(rows["n"])) if held.preserved else np.full(rows.num_rows, all_joined)
+            matched = (
+                open_records.joined(start, ints(rows["n"]))
+                if open_records.preserved
+                else np.full(rows.num_rows, all_joined)
+            )
             status = pa.array(np.where(matched, "joined", "open"))
             shown = shown_rows(self.layout, rows, side, status, pa.array(closes - 1))
             found.append(shown.filter(pa.array(closes > state.closed_to)))
@@ -162,10 +167,10 @@ class StreamStreamJoin(JoinOperator):
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
         # Storing takes the most memory: free everything of the sides that is not needed any more.
-        stay = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
+        retained = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
         del parts, sides
         for side in (LEFT,) if self._once else (LEFT, RIGHT):
-            _store(kept[side], stay.pop(0), windows, side, closes_at)
+            _store(kept[side], retained.pop(0), windows, side, closes_at)
         if self._once:
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
@@ -201,21 +206,23 @@ class StreamStreamJoin(JoinOperator):
                     order = _order_of_closing(self.layout, one.records, side, rows, arrivals)
                 yield _null_joined(self.layout, one.records, side, rows), order
 
-    def _closing(self, held: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int) -> Iterator[_Joining]:
+    def _closing(
+        self, stored: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int
+    ) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
         leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
         met = {start for start, _, _ in mine.stretches}
         # The first open record of a stretch is older than any that stays open.
-        closing = [start for start, log in held.index.items() if windows.close_ms(side, log.due) <= closes_at]
+        closing = [start for start, log in stored.index.items() if windows.close_ms(side, log.due) <= closes_at]
         first = _BEFORE_ALL
         for start in closing:
-            for rows in held.closing(start, leaves, mine.wanted if start in met else None):
-                matched = held.joined(start, ints(rows["n"]))
+            for rows in stored.closing(start, leaves, mine.wanted if start in met else None):
+                matched = stored.joined(start, ints(rows["n"]))
                 yield self._stored(side, rows, ints(rows["h"]), ints(rows["ts"]), matched, first)
                 first += rows.num_rows
 
-    def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Bools, first: int) -> _Joining:
+    def _stored(self, side: int, rows: pa.Table, hashes: Ints, times: Ints, matched: Flags, first: int) -> _Joining:
         """Records of earlier batches, with arrivals from `first` on."""
         layout, count = self.layout, len(times)
         records = Records(
@@ -236,12 +243,12 @@ class StreamStreamJoin(JoinOperator):
         schema = layout.of_side(side).schema
         rows = schema.empty_table() if mine.rows is None else mine.rows
         hashes = grouping.key_hash(layout, rows).view(np.int64)
-        held = [conformed(rows, side_columns(layout, side))]
+        parts = [conformed(rows, side_columns(layout, side))]
         mine.release()
         del rows
         order = in_order(hashes, mine.times)
         records = Records(
-            _in_one_piece(held, order),
+            _in_one_piece(parts, order),
             layout.keys,
             hashes.take(order),
             mine.times.take(order),
@@ -268,24 +275,24 @@ class StreamStreamJoin(JoinOperator):
         closes_at: int,
     ) -> _Side:
         """The records of a side that may join in this batch: stored records and its own."""
-        windows, held, others = self._joined.windows, kept[side], own[1 - side].records
+        windows, open_records, others = self._joined.windows, kept[side], own[1 - side].records
         wanted = _distinct(others.hashes)
         columns = side_columns(self.layout, side)
         tables, hashes, times, flags, stretches = [], [], [], [], []
         end = 0
-        for start in self._meeting(held, side, others.times):
-            found = list(held.find(start, wanted))
+        for start in self._meeting(open_records, side, others.times):
+            found = list(open_records.find(start, wanted))
             tables += [conformed(rows, columns) for rows in found]
             hashes += [ints(rows["h"]) for rows in found]
             at = np.concatenate([ints(rows["ts"]) for rows in found])
             times.append(at)
             matched = np.full(len(at), self._once)
-            if held.preserved:
+            if open_records.preserved:
                 numbers = np.concatenate([ints(rows["n"]) for rows in found])
                 closes = _close_ms(windows, side, at)
                 leaving = (closes > closed_to) & (closes <= closes_at)
                 if leaving.any():
-                    matched[leaving] = held.joined(start, numbers[leaving])
+                    matched[leaving] = open_records.joined(start, numbers[leaving])
                 stretches.append((start, end, numbers))
             flags.append(matched)
             end += len(at)
@@ -301,14 +308,14 @@ class StreamStreamJoin(JoinOperator):
         )
         return _Side(stored, own[side], wanted, stretches)
 
-    def _meeting(self, held: OpenRecords, side: int, others: Ints) -> list[int]:
+    def _meeting(self, stored: OpenRecords, side: int, others: Ints) -> list[int]:
         """The stretches of a side that records at the times of `others` may meet."""
         windows = self._joined.windows
         if not len(others):
             return []
         first = int(others.min()) - windows.back_ms(1 - side)
         last = later_ms(int(others.max()), windows.ahead_ms(1 - side))
-        return sorted(held.between(first, last))
+        return sorted(stored.between(first, last))
 
 
 def _copied(one: _Joining) -> _Joining:
@@ -316,9 +323,9 @@ def _copied(one: _Joining) -> _Joining:
     return replace(one, matched=one.matched.copy())
 
 
-def _forget_all(held: OpenRecords) -> None:
-    for start in list(held.index):
-        held.forget(start)
+def _forget_all(stored: OpenRecords) -> None:
+    for start in list(stored.index):
+        stored.forget(start)
 
 
 def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table:
@@ -333,21 +340,21 @@ def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table
     return pa.table(columns)
 
 
-def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Bools, Bools]:
+def _late(joined: StreamStream, arrived: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
     """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
-    found = []
-    for side, one in enumerate(came):
+    late = []
+    for side, one in enumerate(arrived):
         # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
         reach = -joined.windows.late_before_ms(side, 0)
-        found.append((later_ms(one.times, reach) < one.seen) & one.keyed)
+        late.append((later_ms(one.times, reach) < one.seen) & one.keyed)
     if joined.self_join:
-        found = [found[LEFT] & found[RIGHT], np.zeros(len(came[RIGHT]), bool)]
-    return found[LEFT], found[RIGHT]
+        late = [late[LEFT] & late[RIGHT], np.zeros(len(arrived[RIGHT]), bool)]
+    return late[LEFT], late[RIGHT]
 
 
 def _distinct(hashes: Ints) -> Ints:
     """The distinct upper halves of hashes whose upper halves ascend: records are found by them."""
-    return distinct(hashes >> _HALF << _HALF)
+    return distinct(hashes >> HALF_BITS << HALF_BITS)
 
 
 def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
@@ -383,7 +390,7 @@ class _Open:
     """
 
     rows: pa.Table
-    matched: Bools
+    matched: Flags
     marks: dict[int, list[Ints]]
 
 
@@ -396,23 +403,23 @@ def _open(side: _Side, closes_at: int) -> _Open:
     return _Open(some_rows(rows, at), side.own.matched[at], marks)
 
 
-def _store(held: OpenRecords, stay: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
+def _store(stored: OpenRecords, retained: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
     """Store open records; drop closed stretches."""
-    marks, times = stay.marks, ints(stay.rows["ts"])
-    starts = held.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
+    marks, times = retained.marks, ints(retained.rows["ts"])
+    starts = stored.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
         mine = np.flatnonzero(starts == start)
-        first = held.add(start, some_rows(stay.rows, mine))
-        marks.setdefault(start, []).append(first + np.flatnonzero(stay.matched[mine]))
-    for start, parts in marks.items() if held.preserved else ():
+        first = stored.add(start, some_rows(retained.rows, mine))
+        marks.setdefault(start, []).append(first + np.flatnonzero(retained.matched[mine]))
+    for start, parts in marks.items() if stored.preserved else ():
         if any(map(len, parts)):
-            held.mark(start, np.concatenate(parts))
+            stored.mark(start, np.concatenate(parts))
     open_from = closes_at - windows.close_ms(side, 0) + 1
-    for start, log in held.index.items():
+    for start, log in stored.index.items():
         if windows.close_ms(side, log.closes) <= closes_at:
-            held.forget(start)
+            stored.forget(start)
         elif log.due < open_from:
-            held.opened_from(start, open_from)
+            stored.opened_from(start, open_from)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints, some_rows
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
-from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, taken
+from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, take_or_null
 from tidegate.kernel.joins.open_records import OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of, shown_schema
 from tidegate.kernel.operator import Operator
@@ -65,9 +65,9 @@ class _Records:
     times: Ints
     places: Ints
     what: Ints
-    keyed: Bools
-    waits: Bools
-    fresh: Bools
+    keyed: Flags
+    waits: Flags
+    fresh: Flags
     starts: Ints
 
 
@@ -88,12 +88,14 @@ class StreamTableJoin(JoinOperator):
         if not (clock.slowest or self._joined.tells_time):
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
-        chunks, came = [batch.chunks[number] for number in mine], LEFT in batch.came_of
+        chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
         fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
         ceilings = np.full(len(batch.chunks), MAX_MS)
-        if (held := fold.ceilings()) is not None:
-            ceilings[mine] = held
-        batch.streams_time = StreamsTime(ceilings, stream_clock.advanced(clock, chunks, came, state, fold.stream_time))
+        if (of_chunks := fold.ceilings()) is not None:
+            ceilings[mine] = of_chunks
+        batch.streams_time = StreamsTime(
+            ceilings, stream_clock.advanced(clock, chunks, has_records, state, fold.stream_time)
+        )
 
     def shown_time(self, state: State) -> int:
         return state.input_times[LEFT] if state.partitions else state.stream_time
@@ -105,7 +107,7 @@ class StreamTableJoin(JoinOperator):
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
         looked_up_to = state.looked_up_to
-        (records, changes), (stream, table) = self.came(state, batch, RIGHT)
+        (records, changes), (stream, table) = self.receive(state, batch, RIGHT)
         state.looked_up_to = max(looked_up_to, state.input_times[LEFT])
         kept, late = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
@@ -158,7 +160,7 @@ class StreamTableJoin(JoinOperator):
             return np.flatnonzero(kept), 0
         times = table.at(changes.places)
         late = kept & (changes.times < self._history_from(state, times))
-        return np.flatnonzero(kept & ~late), self.dropped(batch, RIGHT, changes, late, times)
+        return np.flatnonzero(kept & ~late), self.report_late(batch, RIGHT, changes, late, times)
 
     def _history_from(self, state: State, table: Ints) -> Ints:
         """The beginning of the history (ms) at these times of the table: never before `state.history_from`."""
@@ -240,8 +242,8 @@ class StreamTableJoin(JoinOperator):
         keyed = [lookups.select(layout.keys)]
         if changes.rows is not None:
             keyed.append(some_rows(changes.rows.select(layout.keys), kept))
-        held = table_rows.found(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
-        versions = Versions.of(columns, schema, held, changes, kept)
+        stored = table_rows.find(tables, np.concatenate([grouping.key_hash(layout, rows) for rows in keyed]))
+        versions = Versions.of(columns, schema, stored, changes, kept)
         changes.release()
         codes, wanted = table_rows.key_codes(layout, versions.rows, lookups)
         found = np.full(records.rows.num_rows, -1)
@@ -251,12 +253,12 @@ class StreamTableJoin(JoinOperator):
         leaving = now if self._joined.preserves(LEFT) else now[found[now] >= 0]
         if layout.sorts:
             leaving = leaving[self._in_order(records, leaving)]
-        left, right = records.rows.take(pa.array(leaving)), taken(versions.rows, found[leaving])
+        left, right = records.rows.take(pa.array(leaving)), take_or_null(versions.rows, found[leaving])
         missing = (None, found[leaving] < 0)
         made = joined_rows(layout, left, (left, right), records.times[leaving], missing=missing)
         # Storing takes the most memory: of the versions only those to store stay in memory.
         some, more = table_rows.changed(versions, codes, last_only=begins is None)
-        del keyed, held, versions, codes, left, right
+        del keyed, stored, versions, codes, left, right
         table_rows.store(layout, tables, some, more)
         return made
 
@@ -283,8 +285,8 @@ class StreamTableJoin(JoinOperator):
             last = lookup.last(wanted[old], newest[old], places[old])
             fits = (last >= 0) & (np.append(versions.times, 0)[last] <= times[old])
             found[old] = np.where(fits, last, -1)
-        gone = np.append(versions.deleted, False)[found]
-        return np.where(gone, -1, found)
+        deleted = np.append(versions.deleted, False)[found]
+        return np.where(deleted, -1, found)
 
     def _in_order(self, records: _Records, leaving: Ints) -> Any:
         """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""

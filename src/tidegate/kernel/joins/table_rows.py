@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints, some_rows
 from tidegate.kernel.columns.groups import last_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools
+from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
@@ -47,27 +46,29 @@ class Versions:
     rows: pa.Table
     times: Ints
     places: Ints
-    deleted: Bools
+    deleted: Flags
 
     @classmethod
-    def held(cls, rows: pa.Table) -> Versions:
+    def of_stored(cls, rows: pa.Table) -> Versions:
         """The versions in stored rows."""
         return cls(rows, ints(rows["ts"]), np.full(rows.num_rows, STORED), _deleted(rows))
 
     @classmethod
-    def of(cls, columns: list[str], schema: pa.Schema, held: pa.Table | None, changes: Arrived, kept: Ints) -> Versions:
+    def of(
+        cls, columns: list[str], schema: pa.Schema, stored: pa.Table | None, changes: Arrived, kept: Ints
+    ) -> Versions:
         """The versions in stored rows, then the changes that are `kept`."""
         none = schema.empty_table()
         rows = none if changes.rows is None else some_rows(changes.rows, kept)
         typed = concat_tables([none.select(columns), conformed(rows, columns)])
-        return cls(typed, changes.times[kept], changes.places[kept], _deleted(rows)).behind(held)
+        return cls(typed, changes.times[kept], changes.places[kept], _deleted(rows)).behind(stored)
 
-    def behind(self, held: pa.Table | None) -> Versions:
+    def behind(self, stored: pa.Table | None) -> Versions:
         """The versions in stored rows, and these versions behind them."""
-        if held is None:
+        if stored is None:
             return self
-        rows = concat_tables([conformed(held, self.rows.schema.names), self.rows]).combine_chunks()
-        before = (ints(held["ts"]), np.full(held.num_rows, STORED), _deleted(held))
+        rows = concat_tables([conformed(stored, self.rows.schema.names), self.rows]).combine_chunks()
+        before = (ints(stored["ts"]), np.full(stored.num_rows, STORED), _deleted(stored))
         own = (self.times, self.places, self.deleted)
         return Versions(rows, *(np.concatenate(both) for both in zip(before, own, strict=True)))
 
@@ -81,21 +82,18 @@ class Versions:
         return rows.append_column("ts", pa.array(self.times)).append_column("deleted", pa.array(self.deleted))
 
 
-def _deleted(rows: pa.Table) -> Bools:
+def _deleted(rows: pa.Table) -> Flags:
     return _bools(rows["deleted"]) if "deleted" in rows.schema.names else np.zeros(rows.num_rows, bool)
 
 
-def _bools(column: pa.ChunkedArray | pa.Array) -> Bools:
-    whole = array(column) if isinstance(column, pa.ChunkedArray) else column
-    found: Bools = whole.to_numpy(zero_copy_only=False).astype(bool)
+def _bools(column: pa.ChunkedArray | pa.Array) -> Flags:
+    found: Flags = array(column).to_numpy(zero_copy_only=False).astype(bool)
     return found
 
 
 def key_codes(layout: Layout, *tables: pa.Table) -> list[Ints]:
     """A number for the key of each row, the same for equal keys in all tables."""
-    whole = concat_tables([table.select(layout.keys) for table in tables])
-    codes = grouping.codes([whole[name] for name in layout.keys])
-    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+    return grouping.codes_of_tables(layout.keys, tables)
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ def last_of_each(codes: Ints, places: Ints) -> Ints:
     return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
 
 
-def found(tables: KeyedRuns, hashes: Hashes) -> pa.Table | None:
+def find(tables: KeyedRuns, hashes: Hashes) -> pa.Table | None:
     """The stored versions of the keys with these hashes, those of a key in the order in which they came.
 
     Versions of some other keys may be among them.
@@ -168,19 +166,19 @@ def last_rows_of(versions: Versions, codes: Ints) -> Ints:
     return last[~versions.deleted[last]]
 
 
-def left(layout: Layout, keeps: Keeps, rows: pa.Table) -> pa.Table:
+def current(layout: Layout, keeps: Keeps, rows: pa.Table) -> pa.Table:
     """The stored versions that count, in their order; `rows` has all versions of its keys."""
     [codes] = key_codes(layout, rows)
-    return rows.take(pa.array(np.sort(keeps(Versions.held(rows), codes))))
+    return rows.take(pa.array(np.sort(keeps(Versions.of_stored(rows), codes))))
 
 
 def runs_of(layout: Layout, state: State, side: int, keeps: Keeps) -> KeyedRuns:
     """The versions of the table on a side."""
     index, table = (state.logs, TABLE_LEFT) if side == LEFT else (state.right, TABLE_RIGHT)
-    return KeyedRuns.of(index, Section(state.store, table), partial(left, layout, keeps))
+    return KeyedRuns.of(index, Section(state.store, table), partial(current, layout, keeps))
 
 
-def take(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, last_only: bool) -> None:
+def store_changes(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, last_only: bool) -> None:
     """Store the versions that came with the batch.
 
     versions, codes  stored and new versions of the keys that changed, and their key codes
@@ -190,13 +188,13 @@ def take(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, las
 
 
 def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions, Ints]:
-    """The versions that `take` stores, and the change of the table's number of rows by each."""
-    came = np.flatnonzero(versions.places > STORED)
-    came = came[np.argsort(versions.places[came], kind="stable")]
-    more = np.ones(len(came), np.int64)
+    """The versions that `store_changes` stores, and the change of the table's number of rows by each."""
+    new = np.flatnonzero(versions.places > STORED)
+    new = new[np.argsort(versions.places[new], kind="stable")]
+    more = np.ones(len(new), np.int64)
     if last_only:
-        came, more = _changed(versions, codes)
-    return versions.some(came), more
+        new, more = _changed(versions, codes)
+    return versions.some(new), more
 
 
 def store(layout: Layout, tables: KeyedRuns, some: Versions, more: Ints) -> None:

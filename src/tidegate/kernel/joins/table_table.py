@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, earlier_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins import table_rows
-from tidegate.kernel.joins.arrivals import Arrived, Bools, Progress
+from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
-from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, taken
+from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, take_or_null
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
@@ -42,8 +42,8 @@ class _Table:
     def before(self, codes: Ints, places: Ints) -> Ints:
         """The row that each key has before a place, -1 if it has none."""
         found = self.lookup.last(codes, np.full(len(codes), MAX_MS), places)
-        gone = np.append(self.versions.deleted, False)[found]
-        return np.where(gone, -1, found)
+        deleted = np.append(self.versions.deleted, False)[found]
+        return np.where(deleted, -1, found)
 
 
 class TableTableJoin(JoinOperator):
@@ -53,21 +53,21 @@ class TableTableJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
         assert isinstance(batch, JoinBatch)
-        came, progress = self.came(state, batch)
-        changed = [self._keys(came[side]) for side in _SIDES]
+        arrived, progress = self.receive(state, batch)
+        changed = [self._keys(arrived[side]) for side in _SIDES]
         hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
         if not len(hashes):
             return [self.layout.result_schema.empty_table()], 0
-        begins = [self._history_from(side, progress[side].at(came[side].places)) for side in _SIDES]
-        taken_in = [came[side].keyed & (came[side].times >= begins[side]) for side in _SIDES]
+        begins = [self._history_from(side, progress[side].at(arrived[side].places)) for side in _SIDES]
+        accepted = [arrived[side].keyed & (arrived[side].times >= begins[side]) for side in _SIDES]
         tables = [self._table(state, side) for side in _SIDES]
         versions = [
             Versions.of(
                 side_columns(self.layout, side),
                 self.layout.of_side(side).schema,
-                table_rows.found(tables[side], hashes),
-                came[side],
-                np.flatnonzero(taken_in[side]),
+                table_rows.find(tables[side], hashes),
+                arrived[side],
+                np.flatnonzero(accepted[side]),
             )
             for side in _SIDES
         ]
@@ -77,13 +77,14 @@ class TableTableJoin(JoinOperator):
         for side in _SIDES:
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
-                table_rows.take(self.layout, tables[side], mine.versions, mine.codes, last_only)
-        return [rows], sum(self._late(batch, side, came[side], sides[side], progress[side]) for side in _SIDES)
+                table_rows.store_changes(self.layout, tables[side], mine.versions, mine.codes, last_only)
+        late = (self._report_late(batch, side, arrived[side], sides[side], progress[side]) for side in _SIDES)
+        return [rows], sum(late)
 
-    def _late(self, batch: JoinBatch, side: int, came: Arrived, mine: _Table, time: Progress) -> int:
-        """The number of changes of a side that were dropped."""
-        late = came.keyed & ~np.isin(came.places, mine.versions.places[mine.changes])
-        return self.dropped(batch, side, came, late, time.at(came.places))
+    def _report_late(self, batch: JoinBatch, side: int, changes: Arrived, mine: _Table, time: Progress) -> int:
+        """Report the changes of a side that are late. Returns their number."""
+        late = changes.keyed & ~np.isin(changes.places, mine.versions.places[mine.changes])
+        return self.report_late(batch, side, changes, late, time.at(changes.places))
 
     def _history_from(self, side: int, times: Ints) -> Ints:
         """The beginning of a table's history (ms) at these times of the table; NEVER if it keeps no versions."""
@@ -132,18 +133,18 @@ class TableTableJoin(JoinOperator):
         joined, at = self._joined, mine.changes
         places, codes = mine.versions.places[at], mine.codes[at]
         partner, own = other.before(codes, places), mine.before(codes, places)
-        gone, has = mine.versions.deleted[at], partner >= 0
-        upsert = ~gone & (has | joined.preserves(side))
+        deleted, has = mine.versions.deleted[at], partner >= 0
+        upsert = ~deleted & (has | joined.preserves(side))
         # A deletion takes back the key's row: a pair, or a null-joined row.
-        leaves = gone & (has | (joined.preserves(side) & (own >= 0)))
+        leaves = deleted & (has | (joined.preserves(side) & (own >= 0)))
         tombstone = leaves & ~(has & joined.preserves(1 - side))
         made = np.flatnonzero(upsert | leaves)
         times = mine.versions.times[at]
         times = np.where(has, np.maximum(times, np.append(other.versions.times, 0)[partner]), times)[made]
         dead = tombstone[made]
-        shows = [np.where(gone[made], -1, at[made]), np.where(dead, -1, partner[made])]
-        values = [taken(mine.versions.rows, shows[0]), taken(other.versions.rows, shows[1])]
-        missing: list[Bools] = [one < 0 for one in shows]
+        shows = [np.where(deleted[made], -1, at[made]), np.where(dead, -1, partner[made])]
+        values = [take_or_null(mine.versions.rows, shows[0]), take_or_null(other.versions.rows, shows[1])]
+        missing: list[Flags] = [one < 0 for one in shows]
         left, right = (0, 1) if side == LEFT else (1, 0)
         rows = joined_rows(
             self.layout,
@@ -175,11 +176,11 @@ def _table(versions: Versions, codes: Ints) -> _Table:
     return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
 
 
-def _growing(codes: Ints, times: Ints) -> Bools:
+def _growing(codes: Ints, times: Ints) -> Flags:
     """Flags of the versions, sorted by key and place, that are not older than any version of their key before them."""
     # As ranks: a key's times lie above those of all keys before it, so one running maximum serves all.
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
-    found: Bools = ranks >= np.maximum.accumulate(ranks)
+    found: Flags = ranks >= np.maximum.accumulate(ranks)
     return found
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.factorize import numbered
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
@@ -40,6 +39,13 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
             combined = part if size == 1 else combined * cardinality + part
         size *= cardinality
     return _dense(combined)[0] if size > _SPARE * len(combined) + _SPARE else combined
+
+
+def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[Ints]:
+    """`codes` by these columns for each table: the same for equal rows of any of them."""
+    rows = concat_tables([table.select(names) for table in tables])
+    numbers = codes([rows[name] for name in names])
+    return np.split(numbers, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
@@ -128,7 +134,7 @@ def lift(layout: Layout, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def key_hash(layout: Layout, rows: pa.Table) -> npt.NDArray[np.uint64]:
+def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
     """One number per row that depends on its key alone, here and in every other process; part of the state format."""
     hashed = np.zeros(rows.num_rows, np.uint64)
     for name in layout.keys:

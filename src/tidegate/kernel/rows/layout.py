@@ -324,8 +324,8 @@ class Layout:
         if self.op.regroup is not None:
             return self._halves if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
-        told = [output for output in self.op.all_outputs if output.kind != "late"]
-        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.steps).result_schema for o in told}
+        outputs = [output for output in self.op.all_outputs if output.kind != "late"]
+        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.steps).result_schema for o in outputs}
         _check_types(shapes)
         schema = pa.unify_schemas([named, *shapes.values()])
         if not self.op.keeps_late:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
+from tidegate.kernel.columns.arrays import array
 from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
 from tidegate.spec.columns import (
     DELETED,
@@ -52,7 +53,7 @@ Taker: TypeAlias = Callable[[Step, Record, Any], Any]
 """Converts the value that a step's function returned for a record."""
 
 
-def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
+def apply_steps(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
     """The rows after these steps. Raises AggregationError naming key and record if a function raises."""
     for step in steps:
         if isinstance(step, Filter):
@@ -67,9 +68,9 @@ def run(steps: Iterable[Step], rows: pa.Table) -> pa.Table:
 
 
 def on_results(steps: Iterable[Step], rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """`run` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
+    """`apply_steps` for rows of `Layout.result_schema`; filters of tables add `DELETED`."""
     steps = tuple(steps)
-    return _hidden(run(steps, _public(rows, key)), key) if steps else rows
+    return _hidden(apply_steps(steps, _public(rows, key)), key) if steps else rows
 
 
 def _public(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
@@ -276,11 +277,6 @@ def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
 
 def _no_column(name: str, rows: pa.Table) -> str:
     return f"there is no column {name!r}, only {', '.join(name for name in rows.schema.names if name not in OWN)}"
-
-
-def array(column: Any) -> pa.Array:
-    """A column in one piece."""
-    return column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
 def _set(rows: pa.Table, name: str, column: Any) -> pa.Table:

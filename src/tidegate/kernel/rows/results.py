@@ -124,10 +124,15 @@ def serial(column: pa.ChunkedArray) -> Any:
     return column
 
 
-def undeleted(layout: Layout, rows: pa.Table) -> pa.Table:
+def live_rows(layout: Layout, rows: pa.Table) -> pa.Table:
     """Stored rows, with `deleted` false. Deleted rows are left out: they only take room in a bounded buffer."""
     if layout.op.function is not None:
         rows = rows.filter(rows["s:0:0"].is_valid())
     if "deleted" in rows.schema.names:
         rows = rows.drop_columns(["deleted"])
+    return marked_live(rows)
+
+
+def marked_live(rows: pa.Table) -> pa.Table:
+    """The rows with a column `deleted` that is false."""
     return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

@@ -16,12 +16,9 @@ import json
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
-
-U64 = npt.NDArray[np.uint64]
+from tidegate.kernel.columns.arrays import Ints, Words
 
 _MARK = b"tidegate.compact"
 _SAMPLE = 16_384
@@ -86,7 +83,7 @@ def _numbers(name: str, values: Ints, base: Ints, stays: bool) -> tuple[dict[str
         return {"name": name, "form": "constant", "first": int(values[0])}, None
     # Differences wrap around at 64 bits, and so do the sums that undo them.
     bits = values.view(np.uint64)
-    candidates: list[tuple[dict[str, Any], U64]] = [({"name": name, "form": "least"}, bits)]
+    candidates: list[tuple[dict[str, Any], Words]] = [({"name": name, "form": "least"}, bits)]
     candidates.append(({"name": name, "form": "before", "first": int(values[0])}, np.diff(bits, prepend=bits[:1])))
     if not stays and base[-1] > base[0]:
         slope = (int(values[-1]) - int(values[0])) / (int(base[-1]) - int(base[0]))
@@ -96,7 +93,7 @@ def _numbers(name: str, values: Ints, base: Ints, stays: bool) -> tuple[dict[str
     return min(narrow, key=lambda one: _size(one[1]))
 
 
-def _predicted(form: dict[str, Any], base: Ints) -> U64:
+def _predicted(form: dict[str, Any], base: Ints) -> Words:
     if not np.isfinite(form["slope"]):
         raise ValueError(f"the column {form['name']!r} lies along a line of slope {form['slope']!r}")
     along = (base - base[0]).astype(np.float64) * float(form["slope"])
@@ -108,7 +105,7 @@ def _bits(number: int) -> np.uint64:
     return np.uint64(int(number) % 2**64)
 
 
-def _narrow(form: dict[str, Any], differences: U64) -> tuple[dict[str, Any], pa.Array]:
+def _narrow(form: dict[str, Any], differences: Words) -> tuple[dict[str, Any], pa.Array]:
     low = int(differences.view(np.int64).min())
     above = differences - _bits(low)
     width = next(w for w in _WIDTHS if int(above.max()) <= np.iinfo(w).max)

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
+from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.row_bytes import Extents, RowBytes
 from tidegate.kernel.state.store import Copy, Store
 from tidegate.kernel.tuning import Tuning
@@ -26,8 +27,10 @@ from tidegate.kernel.tuning import Tuning
 RECORD_BYTES = 4
 """Bytes of the process for each record of a copy, at least."""
 
-_HALF = 32
-_LEAST = 1 << (_HALF - 1)
+_NUMBER_BITS = 32
+"""Bits of a number in an array: a bitmap with more bits for each of its numbers is larger than the array."""
+
+_LEAST = 1 << (HALF_BITS - 1)
 
 Ordered = TypeVar("Ordered", Ints, npt.NDArray[np.int32])
 
@@ -50,7 +53,7 @@ class Numbers:
     @classmethod
     def of(cls, numbers: Ints) -> Numbers:
         """The set of these ascending numbers."""
-        if len(numbers) * _HALF < int(numbers[-1]):
+        if len(numbers) * _NUMBER_BITS < int(numbers[-1]):
             return cls(numbers.astype(np.uint32), np.zeros(0, np.uint8))
         flags = np.zeros(int(numbers[-1]) + 1, bool)
         flags[numbers] = True
@@ -64,7 +67,7 @@ class Numbers:
         """The numbers, ascending."""
         return np.flatnonzero(np.unpackbits(self.bits)) if self.few is None else self.few.astype(np.int64)
 
-    def have(self, numbers: Ints) -> npt.NDArray[np.bool_]:
+    def have(self, numbers: Ints) -> Flags:
         """For each of `numbers`, whether the set has it."""
         if self.few is not None:
             at = np.searchsorted(self.few, numbers)
@@ -117,7 +120,7 @@ class Run:
 
     def _first(self, asked: npt.NDArray[np.int32]) -> Ints:
         """`np.searchsorted` within the range of each hash: over all records its first steps would wait for memory."""
-        number = (asked.astype(np.int64) + _LEAST) >> (_HALF - (len(self.begins) - 2).bit_length())
+        number = (asked.astype(np.int64) + _LEAST) >> (HALF_BITS - (len(self.begins) - 2).bit_length())
         found, ends = (self.begins[number + more].astype(np.int64) for more in (0, 1))
         last = max(len(self.high) - 1, 0)
         for bit in reversed(range(int((ends - found).max(initial=0)).bit_length())):
@@ -226,10 +229,10 @@ def distinct(numbers: Ordered) -> Ordered:
 def _begins(high: npt.NDArray[np.int32], together: int) -> npt.NDArray[np.int32]:
     """The place where each range of numbers begins, and the last one's end; a range has about `together` numbers."""
     ranges = 1 << max(0, (len(high) // together).bit_length())
-    bounds = (np.arange(ranges) << (_HALF - (ranges - 1).bit_length())) - _LEAST
+    bounds = (np.arange(ranges) << (HALF_BITS - (ranges - 1).bit_length())) - _LEAST
     return np.append(np.searchsorted(high, bounds.astype(np.int32)), len(high)).astype(np.int32)
 
 
 def upper_halves(hashes: Ints) -> npt.NDArray[np.int32]:
     """The upper halves of hashes, which sort as the hashes do."""
-    return (hashes >> _HALF).astype(np.int32)
+    return (hashes >> HALF_BITS).astype(np.int32)

@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Hashes, Ints
+from tidegate.kernel.columns.hash64 import upper_half
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 
 FILLED = 0.75
 """Fill factor of the parts of a bucket that splits: the next rows need not split them again."""
-
-_HALF = np.uint64(32)
-
-Hashes = npt.NDArray[np.uint64]
 
 
 def find(state: State, hashes: Hashes) -> Ints:
@@ -110,4 +106,4 @@ def _cuts(high: Ints, most: int) -> Ints:
 
 
 def _high(hashes: Hashes) -> Ints:
-    return (hashes >> _HALF).astype(np.int64)
+    return upper_half(hashes).astype(np.int64)

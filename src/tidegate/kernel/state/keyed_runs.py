@@ -21,16 +21,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, concat_tables
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.schema_evolution import Fitting
 from tidegate.kernel.state.copies import Run, distinct, upper_halves
-from tidegate.kernel.state.hash_tree import FILLED, Hashes
+from tidegate.kernel.state.hash_tree import FILLED
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.run_merging import InTable, Sorted, merged_parts
-from tidegate.kernel.state.sorted_runs import Contents, Left, Part, SortedRuns, unmerged
+from tidegate.kernel.state.sorted_runs import Contents, Current, Part, SortedRuns, unmerged
 from tidegate.kernel.state.store import Store
 
 _SIGN = 1 << 31
@@ -74,19 +74,19 @@ class Fitted:
 class KeyedRuns:
     """The versions of one table, by range of hashes.
 
-    left     the current versions of some keys; it is given all versions of these keys, in order of arrival
+    current  the current versions of some keys; it is given all versions of these keys, in order of arrival
     fitting  converts stored rows to rows of the plan, where they differ
     """
 
     index: LogIndex
     runs: SortedRuns
-    left: Left
+    current: Current
     fitting: Fitting | None = None
 
     @classmethod
-    def of(cls, index: LogIndex, store: Store, left: Left, fitting: Fitting | None = None) -> KeyedRuns:
+    def of(cls, index: LogIndex, store: Store, current: Current, fitting: Fitting | None = None) -> KeyedRuns:
         """The versions in a part of a store."""
-        return cls(index, SortedRuns(store, _ORDER), left, fitting)
+        return cls(index, SortedRuns(store, _ORDER), current, fitting)
 
     def find(self, hashes: Hashes) -> Iterator[pa.Table]:
         """The versions of the keys with these hashes, for each key in order of arrival.
@@ -129,7 +129,7 @@ class KeyedRuns:
         for number in self.index:
             if self._log(number).segments:
                 runs = self._stored(number, self.runs.contents(number).runs)
-                yield from map(self.left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER))
+                yield from map(self.current, merged_parts(runs, self.runs.tuning.block_rows, _ORDER))
 
     def are_many(self, hashes: Hashes) -> bool:
         """Whether these keys are so many that `whole` and `replace` take less time than `find` and `add`."""
@@ -143,8 +143,8 @@ class KeyedRuns:
             stored = self.runs.contents(number).runs if self._log(number).segments else []
             runs = self._stored(number, stored)
             # A single run has one version of each key.
-            left = self.left if len(runs) > 1 else _as_they_are
-            parts += map(left, merged_parts(runs, self.runs.tuning.block_rows, _ORDER)) if runs else ()
+            current = self.current if len(runs) > 1 else _as_they_are
+            parts += map(current, merged_parts(runs, self.runs.tuning.block_rows, _ORDER)) if runs else ()
         return concat_tables(parts) if parts else None
 
     def replace(self, rows: pa.Table, hashes: Hashes) -> None:
@@ -159,8 +159,8 @@ class KeyedRuns:
             if low == end:
                 self._empty(number, parts)
             else:
-                came = InTable(rows.slice(low, end - low))
-                self._let_be_all(number, parts, [came], end - low, _as_they_are, copies=False)
+                new = InTable(rows.slice(low, end - low))
+                self._let_be_all(number, parts, [new], end - low, _as_they_are, copies=False)
 
     def forget(self) -> None:
         """Drop all versions."""
@@ -189,34 +189,34 @@ class KeyedRuns:
 
     def _add(self, number: int, rows: pa.Table, more: int) -> None:
         """Add versions to a range, sorted by hash: as a run, merged with small runs, or by a compaction."""
-        log, came = self._log(number), InTable(rows)
+        log, new = self._log(number), InTable(rows)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
         kept, merged = unmerged(parts, count, before + count)
         if kept == 0 or before + count > 2 * log.base:
-            self._put_together(number, parts, [came], log.rows + more, copies=not _many(count, log.rows))
+            self._put_together(number, parts, [new], log.rows + more, copies=not _many(count, log.rows))
             return
-        runs = [*self._stored(number, merged, kept), came]
+        runs = [*self._stored(number, merged, kept), new]
         made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward)
         part = self.runs.write(number, range(kept, kept + max(1, len(merged))), merged, *made)
         self.runs.say(number, Contents([*parts[:kept], part], []))
-        size = log.size + part.size - sum(gone.size for gone in merged)
+        size = log.size + part.size - sum(one.size for one in merged)
         self.index[number] = log._replace(segments=kept + 1, rows=log.rows + more, size=size)
 
-    def _put_together(self, number: int, parts: list[Part], came: list[Sorted], count: int, copies: bool) -> None:
+    def _put_together(self, number: int, parts: list[Part], new: list[Sorted], count: int, copies: bool) -> None:
         """Compact a range: its current versions become one run, or several ranges if `count` rows are too many.
 
         copies  whether to make copies of the new runs
         """
-        self._let_be_all(number, parts, [*self._stored(number, parts), *came], count, self.left, copies)
+        self._let_be_all(number, parts, [*self._stored(number, parts), *new], count, self.current, copies)
 
     def _let_be_all(
-        self, number: int, parts: list[Part], runs: list[Sorted], count: int, left: Left, copies: bool
+        self, number: int, parts: list[Part], runs: list[Sorted], count: int, current: Current, copies: bool
     ) -> None:
-        """Replace the `parts` of a range by the versions of `runs` that are `left`, cut into several if too many."""
+        """Replace the `parts` of a range by the `current` versions of `runs`, cut into several if too many."""
         cuts = self._cuts(number, runs, count)
         for low, end in zip([None, *cuts], [*cuts, None], strict=True):
-            made = self.runs.reduced(runs, lambda rows: self._outward(left(rows)), (low, end), copies=copies)
+            made = self.runs.reduced(runs, lambda rows: self._outward(current(rows)), (low, end), copies=copies)
             if low is None:
                 self._let_be(number, parts, *made)
             else:

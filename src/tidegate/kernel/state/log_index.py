@@ -30,10 +30,14 @@ from tidegate.kernel.state.store import DictStore, Store
 
 
 class Log(NamedTuple):
-    """The entry of one log: its segments, its rows, the rows of its first segment (`base`), its bytes in the store.
+    """The entry of one log: its segments, its rows, its bytes in the store.
 
     A large window has rows and no segment: its rows lie in runs of its own (windows.window_runs).
 
+    base     a number whose meaning depends on the log:
+                 log of a window or pane, range of hashes    rows after the last compaction
+                 retained results (windows.retention)        the largest closing time of a result (ms)
+                 time bucket (suppress.time_buckets)         the earliest buffer time of a row (ms)
     windows  number of windows of its rows; only open ones for sessions and sliding windows
     waits    entries that wait in a bucket in front of a bounded buffer
     counts   bytes of the entries of a bounded buffer

@@ -42,7 +42,7 @@ class Contents:
     joined: list[Part]
 
 
-Left = Callable[[pa.Table], pa.Table]
+Current = Callable[[pa.Table], pa.Table]
 """Keeps the rows that survive a merge of runs; it is given all rows of a hash at once."""
 
 
@@ -115,15 +115,15 @@ class SortedRuns:
         return frames.framed(frames.SEGMENT, {}, bodies), total, copy
 
     def reduced(
-        self, runs: list[Sorted], left: Left, between: Between = (None, None), copies: bool = True
+        self, runs: list[Sorted], current: Current, between: Between = (None, None), copies: bool = True
     ) -> tuple[bytes, int, Run | None]:
-        """`merged` for the rows `between` some hashes that are `left`; no bytes if there are none.
+        """`merged` for the rows `between` some hashes that are `current`; no bytes if there are none.
 
         copies  whether to make a copy of the new run
         """
         total, bodies, columns = 0, list[memoryview](), list[Extents]()
         for part in merged_parts(runs, self.tuning.block_rows, self.by, between):
-            if (rows := left(part)).num_rows:
+            if (rows := current(part)).num_rows:
                 total += rows.num_rows
                 bodies.append(frames.body(frames.SEGMENT, rows))
                 columns += [extents(rows)] if copies else []
@@ -137,20 +137,26 @@ class SortedRuns:
         return frame, total, copy
 
     def write(
-        self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int, copy: Run | None
+        self,
+        number: int,
+        segments: Sequence[int],
+        sources: Iterable[Part],
+        frame: bytes,
+        rows: int,
+        copy: Run | None,
     ) -> Part:
         """`replace` with the frame of a run, whose copy, if any, is held from now on."""
-        part = self.replace(number, segments, gone, frame, rows)
+        part = self.replace(number, segments, sources, frame, rows)
         if copy is not None:
             self.copies.put(part.digest, copy, self.tuning)
         return part
 
-    def replace(self, number: int, segments: Sequence[int], gone: Iterable[Part], frame: bytes, rows: int) -> Part:
-        """Write a frame to the first of these segments and remove the others; `gone` are the parts merged into it."""
+    def replace(self, number: int, segments: Sequence[int], sources: Iterable[Part], frame: bytes, rows: int) -> Part:
+        """Write a frame to the first of these segments and remove the others; `sources` are the parts in it."""
         self.store.write(number, segments[0], frame)
         for segment in segments[1:]:
             self.store.remove(number, segment)
-        for one in gone:
+        for one in sources:
             self.copies.drop(one.digest)
         return Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
 

@@ -56,10 +56,10 @@ class State:
     expected: Expected | None = None
     wall_clock: int = NEVER
     idle: Idle = field(default_factory=Idle)
-    kept: LogIndex = field(default_factory=LogIndex)
+    old_values: LogIndex = field(default_factory=LogIndex)
     """Rows that were emitted, the last one of each key, in ranges of their own (kernel.exchange.retract_insert)."""
-    came: dict[int, LogIndex] = field(default_factory=dict)
-    """Rows that came to a buffer whose bytes are counted, the last one of each key, by the place of the time limit."""
+    old_values_by_limit: dict[int, LogIndex] = field(default_factory=dict)
+    """Rows put into a buffer whose bytes are counted, the last one of each key, by the place of the time limit."""
     closed: LogIndex = field(default_factory=LogIndex)
     """Logs of results that stay readable (kernel.windows.retention)."""
     right: LogIndex = field(default_factory=LogIndex)
@@ -105,7 +105,7 @@ class State:
 
     def __post_init__(self) -> None:
         of_keys = ((self.by_key, WINDOWS_BY_KEY), (self.closing, CLOSING_TIMES))
-        sections = ((self.kept, OLD_VALUES), (self.closed, RETAINED), (self.right, OPEN_RIGHT))
+        sections = ((self.old_values, OLD_VALUES), (self.closed, RETAINED), (self.right, OPEN_RIGHT))
         for index, section in (*sections, *of_keys):
             if not index:
                 index.store = Section(self.store, section)
@@ -151,8 +151,8 @@ class State:
             expected=expected,
             wall_clock=meta.get("wall_clock", NEVER),
             idle=Idle(*meta.get("idle", [])),
-            kept=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
-            came={
+            old_values=LogIndex.load(Section(store, OLD_VALUES), meta.get("kept")),
+            old_values_by_limit={
                 place: LogIndex.load(Section(store, buffered_old_values(place)), saved)
                 for place, saved in meta.get("came", [])
             },
@@ -187,9 +187,9 @@ class State:
         meta |= {name: many for name in ("large_windows", "open_windows") if (many := getattr(self, name))}
         if self.drain:
             meta["drain"] = self.drain
-        others = {"kept": self.kept, "closed": self.closed, "right": self.right}
+        others = {"kept": self.old_values, "closed": self.closed, "right": self.right}
         others |= {"by_key": self.by_key, "closing": self.closing}
-        indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_came()}
+        indexes = {name: index.save() for name, index in others.items()} | {"came": self._saved_by_limit()}
         meta |= {name: saved for name, saved in indexes.items() if saved}
         if self.outlived:
             meta["outlived"] = sorted(self.outlived.items())
@@ -197,19 +197,19 @@ class State:
         if self.described:
             meta["described"] = self.described
         if self.partitions:
-            meta["partitions"] = [[name, at.time, at.heard] for name, at in self.partitions.items()]
+            meta["partitions"] = [[name, at.time, at.last_input] for name, at in self.partitions.items()]
         if self.expected is not None:
             # The slowest partition's time lags behind the newest record; any other stream time is its timestamp.
             ahead = [self.expected.newest] if self.expected.newest > self.stream_time else []
             meta["expected"] = [self.expected.first, self.expected.task, *ahead]
         if self.idle != Idle():
-            meta["idle"] = [self.idle.heard, self.idle.stood, self.idle.tick]
+            meta["idle"] = [self.idle.last_input, self.idle.base_time, self.idle.tick]
         if self.wall_clock != NEVER:
             meta["wall_clock"] = self.wall_clock
         self.store.put(_META, frames.encode(frames.META, meta))
 
-    def _saved_came(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(place, saved) for place, index in sorted(self.came.items()) if (saved := index.save())]
+    def _saved_by_limit(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(place, saved) for place, index in sorted(self.old_values_by_limit.items()) if (saved := index.save())]
 
     def _saved_of_lookups(self) -> dict[str, Any]:
         """The times of a join with a table, for the meta frame."""
@@ -222,9 +222,9 @@ class State:
             known["history_from"] = self.history_from
         return known
 
-    def buffered(self, place: int) -> LogIndex:
-        """`came` of the time limit at this place."""
-        return self.came.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))
+    def old_values_of_limit(self, place: int) -> LogIndex:
+        """The rows of `old_values_by_limit` for the time limit at this place."""
+        return self.old_values_by_limit.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))
 
     def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Append a segment to the log of `window`; `windows`: number of windows of its rows, noted in a new log."""

@@ -121,8 +121,8 @@ class Bounded:
         times = self.waited.time[rest]
         places = [self._place(rest, times, time, name) for time, name, _ in mine]
 
-        def merged(waited: Ints, told: Callable[[Entry], int]) -> Ints:
-            return np.insert(waited, places, np.fromiter(map(told, new), np.int64, len(new)))
+        def merged(waited: Ints, attribute: Callable[[Entry], int]) -> Ints:
+            return np.insert(waited, places, np.fromiter(map(attribute, new), np.int64, len(new)))
 
         return (
             merged(rest, attrgetter("row")),

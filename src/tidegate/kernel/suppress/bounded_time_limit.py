@@ -21,53 +21,53 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import buffer_entries, strict_bound, suppression_metrics, within_bound
 from tidegate.kernel.suppress.bounded_buffer import Bounded, Entry, Waited
 from tidegate.kernel.suppress.buffer_entries import Sizes
-from tidegate.kernel.suppress.suppression_metrics import SIZE, Left
+from tidegate.kernel.suppress.suppression_metrics import SIZE, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 
 
 def apply(
     layout: Layout,
     state: State,
-    held: pa.Table,
+    buffered: pa.Table,
     rows: pa.Table,
     clocks: Ints,
     made: pa.Table | None,
     again: pa.Table | None,
     *,
     behind_limit: bool,
-) -> tuple[Left, pa.Table]:
+) -> tuple[Evicted, pa.Table]:
     """Put rows into a bounded buffer. Returns the rows that leave, in order, and the entries that stay.
 
-    held    the waiting entries, in the order in which they leave
-    clocks  the clock of the limit (ms) before and after each row, alternating, and at the end
-    made    prior values of windows made from other windows (`lineage.prior_values_of_made`)
-    again   the updates that make a window again (`lineage.made_again`)
+    buffered  the waiting entries, in the order in which they leave
+    clocks    the clock of the limit (ms) before and after each row, alternating, and at the end
+    made      prior values of windows made from other windows (`lineage.prior_values_of_made`)
+    again     the updates that make a window again (`lineage.made_again`)
     behind_limit  whether the rows have left another time limit
     """
     if buffer_entries.counts_bytes(layout):
         rows = buffer_entries.with_prior(layout, state, rows, made, again, later=behind_limit)
     else:
-        old_values.forget(layout, state, state.buffered(layout.op.all_limits[0].place))
-    both = concat_tables([held, rows])
-    taken = within_bound.apply(layout, state, both, held.num_rows, clocks) or _one_by_one(
-        layout, state, both, held.num_rows, clocks
+        old_values.forget(layout, state, state.old_values_of_limit(layout.op.all_limits[0].place))
+    both = concat_tables([buffered, rows])
+    outcome = within_bound.apply(layout, state, both, buffered.num_rows, clocks) or _one_by_one(
+        layout, state, both, buffered.num_rows, clocks
     )
-    suppression_metrics.record_peaks(state, layout.op.limit.buffer, *taken.most)
-    return taken.left, taken.stay
+    suppression_metrics.record_peaks(state, layout.op.limit.buffer, *outcome.most)
+    return outcome.evicted, outcome.retained
 
 
-def _one_by_one(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> within_bound.Taken:
+def _one_by_one(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> within_bound.Outcome:
     buffer = Updates(layout, state, both, waited)
     leaving: list[int] = []
     times = zip(map(int, clocks[:-1:2]), map(int, clocks[1::2]), strict=True)
     for row, (before, now) in enumerate(times, waited):
         leaving += buffer.advance(before)
-        leaving += buffer.take(row, now)
+        leaving += buffer.apply(row, now)
     leaving += buffer.advance(int(clocks[-1]))
     at, first, times_of, sizes = buffer.waiting.entries()
-    since, shown = np.array(buffer.left, np.int64).reshape(-1, 2).T
-    left = Left(both.take(pa.array(leaving, pa.int64())), since, shown)
-    return within_bound.Taken(left, buffer_entries.staying(both, at, first, times_of, sizes), buffer.waiting.most)
+    since, shown = np.array(buffer.evicted, np.int64).reshape(-1, 2).T
+    evicted = Evicted(both.take(pa.array(leaving, pa.int64())), since, shown)
+    return within_bound.Outcome(evicted, buffer_entries.staying(both, at, first, times_of, sizes), buffer.waiting.most)
 
 
 class Updates:
@@ -83,11 +83,11 @@ class Updates:
         self.sizes = Sizes(layout, rows)
         sizes = ints(rows[SIZE].slice(0, waited))
         bound = self.how.buffer.share(state.task, state.tasks)
-        self.left: list[tuple[int, int]] = []
+        self.evicted: list[tuple[int, int]] = []
         """(buffer time, clock of the limit when it left) of each row that has left (ms)."""
         self.waiting = Bounded(bound, Waited(self.since[:waited], sizes, self.names.of))
 
-    def take(self, row: int, now: int) -> Iterator[int]:
+    def apply(self, row: int, now: int) -> Iterator[int]:
         """Put an update that came when the clock of the limit was at `now`. Yields the rows that leave."""
         self.put(row)
         yield from self.advance(now)
@@ -120,13 +120,15 @@ class Updates:
 
     def _pop(self, key: int, now: int) -> int:
         entry = self.waiting.pop(key)
-        self.left.append((entry.time, now))
+        self.evicted.append((entry.time, now))
         return entry.row
 
 
-def as_they_leave(layout: Layout, held: pa.Table) -> pa.Table:
+def as_they_leave(layout: Layout, buffered: pa.Table) -> pa.Table:
     """Entries in the order in which they leave."""
-    return held.take(result_keys.in_order(layout, held, np.zeros(held.num_rows, np.int64), ints(held[BUFFER_TIME])))
+    return buffered.take(
+        result_keys.in_order(layout, buffered, np.zeros(buffered.num_rows, np.int64), ints(buffered[BUFFER_TIME]))
+    )
 
 
 def _first_of(codes: Ints) -> Ints:

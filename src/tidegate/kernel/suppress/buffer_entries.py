@@ -35,9 +35,9 @@ class Sizes:
     def __init__(self, layout: Layout, rows: pa.Table) -> None:
         self.keys = _key_sizes(layout, rows)
         self.values = _value_sizes(layout, rows)
-        held = prior_names(rows) if counts_bytes(layout) else []
-        self._prior_codes = _value_codes([rows[name] for name in held]) if held else None
-        self._priors = _widths(rows, held)
+        names = prior_names(rows) if counts_bytes(layout) else []
+        self._prior_codes = _value_codes([rows[name] for name in names]) if names else None
+        self._priors = _widths(rows, names)
         self._initial = _initial_bytes(layout)
 
     def of(self, row: Any, prior: Any, waited: Any) -> Any:
@@ -69,11 +69,11 @@ def without_bound(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
 
 def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> pa.Table:
     """The rows at `at` as entries, each with the prior value that the first row of its entry has."""
-    stay = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
-    for name in prior_names(stay):
+    retained = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
+    for name in prior_names(retained):
         column = rows[name].take(pa.array(first))
-        stay = stay.set_column(stay.schema.get_field_index(name), name, column)
-    return stay
+        retained = retained.set_column(retained.schema.get_field_index(name), name, column)
+    return retained
 
 
 def counts_bytes(layout: Layout) -> bool:
@@ -101,8 +101,8 @@ def with_prior(
         before, has = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         old = rows
     else:
-        told = rows.select(layout.result_schema.names)
-        found = old_values.replaced(layout, state, state.buffered(limit.place), told, later=later)
+        result_rows = rows.select(layout.result_schema.names)
+        found = old_values.replace(layout, state, state.old_values_of_limit(limit.place), result_rows, later=later)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

@@ -15,8 +15,8 @@ def rows(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:
     """The rows in the buffer, of `schema` and with `SINCE`: the time (ms) from which each key's limit counts."""
     if not time_limit.known(layout, store):
         return schema.append(pa.field(SINCE, pa.int64())).empty_table()
-    held = time_limit.waiting(layout, store)
+    buffered = time_limit.waiting(layout, store)
     for field in schema:
-        if field.name not in held.schema.names:  # an aggregate that was added while the rows waited
-            held = held.append_column(field, pa.nulls(held.num_rows, field.type))
-    return held.select([*schema.names, BUFFER_TIME]).rename_columns([*schema.names, SINCE])
+        if field.name not in buffered.schema.names:  # an aggregate that was added while the rows waited
+            buffered = buffered.append_column(field, pa.nulls(buffered.num_rows, field.type))
+    return buffered.select([*schema.names, BUFFER_TIME]).rename_columns([*schema.names, SINCE])

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, Words
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import KEY_INDEX_BASE, KEY_INDEX_RECENT
-from tidegate.kernel.suppress.key_index_table import CODES, HIGH, Numbers, Table
+from tidegate.kernel.suppress.key_index_table import CODES, HIGH, Table
 
 NOWHERE = -1
 """The bucket of a key that does not wait."""
@@ -28,7 +28,7 @@ _HIGH = HIGH
 _LOW = np.uint64(CODES - 1)
 _CACHED = 4
 
-_NONE: Numbers = np.zeros(0, np.uint64)
+_NONE: Words = np.zeros(0, np.uint64)
 
 
 @dataclass
@@ -38,9 +38,9 @@ class _Content:
     tokens: list[str] = field(default_factory=list)
     bounds: list[int] = field(default_factory=lambda: [0])
     chunks: list[Table] = field(default_factory=lambda: [Table.of(_NONE)])
-    recent: Numbers = field(default_factory=lambda: _NONE)
+    recent: Words = field(default_factory=lambda: _NONE)
 
-    def find(self, wanted: Numbers) -> Ints:
+    def find(self, wanted: Words) -> Ints:
         """The code of each wanted hash, -1 if it is not there."""
         found = np.zeros(len(wanted), np.int64)
         chunk = np.searchsorted(np.array(self.bounds, np.uint64), wanted, side="right") - 1
@@ -70,11 +70,11 @@ class Index:
         return dict(vars(self))
 
     @staticmethod
-    def short(hashes: Numbers) -> Numbers:
+    def short(hashes: Hashes) -> Hashes:
         """The bits of the hashes that the index keeps."""
         return hashes & _HIGH
 
-    def find(self, store: Store, hashes: Numbers) -> Ints:
+    def find(self, store: Store, hashes: Hashes) -> Ints:
         """The bucket last noted for each key, NOWHERE if none ever was; the bucket may be gone."""
         if not self.tokens or not len(hashes):
             return np.full(len(hashes), NOWHERE, np.int64)
@@ -85,7 +85,7 @@ class Index:
         pieces = (hashes[low : low + step] for low in range(0, len(hashes), step))
         return np.concatenate([buckets[content.find(self.short(piece))] for piece in pieces])
 
-    def add(self, store: Store, hashes: Numbers, numbers: Ints, live: list[int]) -> None:
+    def add(self, store: Store, hashes: Hashes, numbers: Ints, live: list[int]) -> None:
         """Note the buckets of these keys; `live` are all existing buckets."""
         if not len(hashes):
             return
@@ -171,7 +171,7 @@ class Index:
         self._keep(content)
 
 
-def _code(numbers: Numbers, wanted: Numbers) -> Ints:
+def _code(numbers: Words, wanted: Words) -> Ints:
     """The code of each wanted hash in sorted numbers, -1 if it is not there."""
     if not len(numbers):
         return np.full(len(wanted), -1, np.int64)
@@ -179,7 +179,7 @@ def _code(numbers: Numbers, wanted: Numbers) -> Ints:
     return np.where((found & _HIGH) == wanted, (found & _LOW).astype(np.int64), -1)
 
 
-def _override(numbers: Numbers, packed: Numbers) -> Numbers:
+def _override(numbers: Words, packed: Words) -> Words:
     """Sorted numbers with `packed` merged in; of one hash the last number counts."""
     if not len(packed):
         return numbers
@@ -195,13 +195,13 @@ def _override(numbers: Numbers, packed: Numbers) -> Numbers:
     return changed
 
 
-def _encode(numbers: Numbers) -> bytes:
+def _encode(numbers: Words) -> bytes:
     return frames.encode(frames.SEGMENT, {}, pa.table({"number": pa.array(numbers, pa.uint64())}))
 
 
-def _decode(frame: bytes) -> Numbers:
+def _decode(frame: bytes) -> Words:
     return frames.decode(frames.SEGMENT, frame)[1][0]["number"].to_numpy()
 
 
-def _token(before: str, numbers: Numbers) -> str:
+def _token(before: str, numbers: Words) -> str:
     return hashlib.blake2b(before.encode() + numbers.tobytes(), digest_size=12).hexdigest()

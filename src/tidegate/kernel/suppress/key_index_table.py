@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Ints, Words
 from tidegate.kernel.state import frames
 
 BITS = 32
@@ -28,8 +28,6 @@ CODES = 1 << 16
 _PLACE, _REST = np.uint64(48), np.uint64(32)
 _LOW = np.uint64(CODES - 1)
 
-Numbers = npt.NDArray[np.uint64]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -41,7 +39,7 @@ class Table:
     codes: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, numbers: Numbers) -> Table:
+    def of(cls, numbers: Words) -> Table:
         """A table of sorted numbers, each hash once."""
         place = (numbers >> _PLACE).astype(np.int64)
         first = int(place[0]) if len(place) else 0
@@ -50,13 +48,13 @@ class Table:
         width = np.uint8 if int(codes.max(initial=0)) <= np.iinfo(np.uint8).max else np.uint16
         return cls(first, starts, (numbers >> _REST & _LOW).astype(np.uint16), codes.astype(width))
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Words:
         """The sorted numbers."""
         place = np.repeat(np.arange(len(self.starts) - 1, dtype=np.uint64), np.diff(self.starts))
         place += np.uint64(self.first)
         return place << _PLACE | self.rest.astype(np.uint64) << _REST | self.codes
 
-    def find(self, wanted: Numbers) -> Ints:
+    def find(self, wanted: Words) -> Ints:
         """The code of each wanted hash, -1 if it is not there."""
         if not len(self.rest):
             return np.full(len(wanted), -1, np.int64)

@@ -45,7 +45,7 @@ def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
 def check(
     layout: Layout,
     state: State,
-    held: pa.Table,
+    buffered: pa.Table,
     updates: pa.Table,
     began: list[pa.Array],
     begins: Flags,
@@ -54,21 +54,21 @@ def check(
 ) -> pa.Table:
     """The entries after the batch; raises BufferFullError if there were too many entries or bytes after any record.
 
-    held     the entries of the buckets that were read (`split`), if open before the batch
-    updates  the windows after each record, in order; `seen` is the stream time that the record saw
-    began    the prior values of the updates' windows (`prior_values.of`)
-    begins   whether each update makes its window again (`prior_values.begin_again`)
-    aside    number and bytes of the entries in buckets that were not read; none of them closes in this batch
+    buffered  the entries of the buckets that were read (`split`), if open before the batch
+    updates   the windows after each record, in order; `seen` is the stream time that the record saw
+    began     the prior values of the updates' windows (`prior_values.of`)
+    begins    whether each update makes its window again (`prior_values.begin_again`)
+    aside     number and bytes of the entries in buckets that were not read; none of them closes in this batch
     """
     names = [*layout.keys, "start", "end"]
-    both = concat_tables([held.select(names), updates.select(names)])
+    both = concat_tables([buffered.select(names), updates.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
     previous, has_previous = previous_rows(codes)
     first = np.unique(codes, return_index=True)[1][codes]
-    both_began = prior_values.stored(layout, held, began)
-    new, n = ~has_previous, held.num_rows
+    both_began = prior_values.stored(layout, buffered, began)
+    new, n = ~has_previous, buffered.num_rows
     goes_on = has_previous & ~np.concatenate((np.zeros(n, np.bool_), begins))
-    sizes = _sizes(layout, held, updates, [c.take(pa.array(first)) for c in both_began], previous, goes_on)
+    sizes = _sizes(layout, buffered, updates, [c.take(pa.array(first)) for c in both_began], previous, goes_on)
     change = sizes - np.where(has_previous, sizes[previous], 0)
     closes = _closes(layout, both)
     waits = strict_bound.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
@@ -76,7 +76,7 @@ def check(
     strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # the last assignment stands
-    deleted = np.concatenate([_flags(held["deleted"]), _flags(updates["deleted"])])
+    deleted = np.concatenate([_flags(buffered["deleted"]), _flags(updates["deleted"])])
     entries = both.take(pa.array(last)).append_column("bytes", pa.array(sizes[last]))
     entries = prior_values.keep(layout, entries, [c.take(pa.array(first[last])) for c in both_began])
     return entries.append_column("deleted", pa.array(deleted[last]))
@@ -95,13 +95,13 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: fl
     for name in ("bytes", *prior_values.kept(entries)):
         windows = windows.append_column(name, array(entries[name]).take(place))
     windows = windows.set_column(windows.schema.get_field_index("bytes"), "bytes", pc.fill_null(windows["bytes"], 0))
-    gone = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
-    if not gone.num_rows:
+    deleted = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
+    if not deleted.num_rows:
         return windows
-    gone = gone.append_column("ts", gone["end"])
+    deleted = deleted.append_column("ts", deleted["end"])
     for field in layout.state_fields:
-        gone = gone.append_column(field.name, pa.nulls(gone.num_rows, field.type))
-    return concat_tables([windows, gone.select(windows.schema.names)])
+        deleted = deleted.append_column(field.name, pa.nulls(deleted.num_rows, field.type))
+    return concat_tables([windows, deleted.select(windows.schema.names)])
 
 
 def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
@@ -111,23 +111,23 @@ def totals(rows: pa.Table, opens_after: float) -> tuple[int, int]:
 
 
 def _sizes(
-    layout: Layout, held: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, goes_on: Flags
+    layout: Layout, buffered: pa.Table, updates: pa.Table, began: list[pa.Array], previous: Ints, goes_on: Flags
 ) -> Ints:
-    """The bytes of the entry after each row: first of the `held` rows, which have their bytes, then of the updates.
+    """The bytes of the entry after each row: first of the `buffered` rows, which have their bytes, then of the updates.
 
     `began` has the prior value of each row's window; a row that `goes_on` replaces the `previous` row.
     """
-    tables = [_values(layout, held), _values(layout, updates)] if held.num_rows else [_values(layout, updates)]
+    tables = [_values(layout, buffered), _values(layout, updates)] if buffered.num_rows else [_values(layout, updates)]
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
-    new, mine = total(values), slice(held.num_rows, None)
+    new, mine = total(values), slice(buffered.num_rows, None)
     # The row of a window that was there replaces the row before; of a session only the tombstone replaces a row.
     as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
     old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
         old = np.where(_flags(updates["deleted"]), old, 0)
     sizes = strict_bound.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])
-    return np.concatenate([ints(held["bytes"]), sizes])
+    return np.concatenate([ints(buffered["bytes"]), sizes])
 
 
 def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:

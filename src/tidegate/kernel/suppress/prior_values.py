@@ -71,10 +71,10 @@ def numbered(layout: Layout, rows: pa.Table) -> pa.Table:
     return rows.append_column(NTH, pa.array(place_in_group(codes)))
 
 
-def stored(layout: Layout, held: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
-    """The prior values of the entries `held` (of `keep`; else the initial aggregate), and behind them `began`."""
-    initial = strict_bound.repeated(strict_bound.initial(layout), held.num_rows)
-    known = [array(held[name]) for name in kept(held)] or initial
+def stored(layout: Layout, buffered: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
+    """The prior values of the entries `buffered` (of `keep`; else the initial aggregate), and behind them `began`."""
+    initial = strict_bound.repeated(strict_bound.initial(layout), buffered.num_rows)
+    known = [array(buffered[name]) for name in kept(buffered)] or initial
     return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
 
 

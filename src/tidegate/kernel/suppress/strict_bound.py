@@ -52,23 +52,23 @@ def bounds_bytes(layout: Layout) -> int:
 
 
 def check(
-    layout: Layout, state: State, held: pa.Table | None, rows: pa.Table, updates: pa.Table, merged: pa.Table
+    layout: Layout, state: State, before: pa.Table | None, rows: pa.Table, updates: pa.Table, merged: pa.Table
 ) -> pa.Table:
     """`merged` with the `bytes` of each entry; raises BufferFullError if any record made too many entries or bytes.
 
-    held, merged  the tables of the touched windows before and after the batch
+    before, merged  the tables of the touched windows before and after the batch
     rows          the records of the batch, one row per open window, in order; `updates` has the update of each row
     """
     by = [*layout.keys, "start"]
     parts = [
-        held.select(by) if held is not None else rows.select(by).slice(0, 0),
+        before.select(by) if before is not None else rows.select(by).slice(0, 0),
         rows.select(by),
         merged.select(by),
     ]
     codes = np.unique(grouping.codes([concat_tables(parts)[name] for name in by]), return_inverse=True)[1]
-    n_held, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
+    n_before, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
-    new = (~has_previous[n_held:]).astype(np.int64)
+    new = (~has_previous[n_before:]).astype(np.int64)
     closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
     newest = int(seen.max(initial=NEVER))
     # Windows that close within the batch; the entries of other windows stay.
@@ -77,9 +77,9 @@ def check(
     stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
     totals = state.logs.totals()
     records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
-    sizes = _sizes_of_entries(layout, held, rows, updates, previous, has_previous)
+    sizes = _sizes_of_entries(layout, before, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
-    size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_held:], seen)
+    size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_before:], seen)
     compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
@@ -127,24 +127,24 @@ def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, se
     """
     when, leaves = np.concatenate([stored_closes, closes]), np.concatenate([stored, change])
     order = np.argsort(when, kind="stable")
-    gone = np.concatenate(([0], np.cumsum(leaves[order])))
+    left = np.concatenate(([0], np.cumsum(leaves[order])))
     closed = np.searchsorted(when[order], seen, side="right")
-    return int(stored.sum()) + np.cumsum(change) - gone[closed]
+    return int(stored.sum()) + np.cumsum(change) - left[closed]
 
 
 def _sizes_of_entries(
     layout: Layout,
-    held: pa.Table | None,
+    before: pa.Table | None,
     rows: pa.Table,
     updates: pa.Table,
     previous: Ints,
     has_previous: Any,
 ) -> Ints:
-    """The bytes of the entry after each row: first of the `held` rows, which have their bytes, then of the batch."""
-    known = ints(held["bytes"]) if held is not None else np.zeros(0, np.int64)
-    told = layout.for_kind["final"]  # a tombstone is a null there, as in stored rows
-    tables = [results.finish(told, held)] if held is not None and held.num_rows else []
-    tables.append(results.finish(told, updates))
+    """The bytes of the entry after each row: first of the `before` rows, which have their bytes, then of the batch."""
+    known = ints(before["bytes"]) if before is not None else np.zeros(0, np.int64)
+    shape = layout.for_kind["final"]  # a tombstone is a null there, as in stored rows
+    tables = [results.finish(shape, before)] if before is not None and before.num_rows else []
+    tables.append(results.finish(shape, updates))
     done = concat_tables([table.select(list(layout.result_types)) for table in tables])
     values = [array(done[name]) for name in layout.result_types]
     new = total(values)

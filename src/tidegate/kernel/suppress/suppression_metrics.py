@@ -31,7 +31,7 @@ SIZE = OURS + "size"
 
 
 @dataclass(frozen=True)
-class Left:
+class Evicted:
     """Rows that left a time limit; `since`: buffer times (ms), `shown`: the clock of the limit when each left (ms)."""
 
     rows: pa.Table
@@ -39,7 +39,7 @@ class Left:
     shown: Ints
 
 
-class Held(NamedTuple):
+class Buffered(NamedTuple):
     """Waiting rows: their number, their bytes, and the bytes of those that are only on disk."""
 
     rows: int
@@ -47,14 +47,14 @@ class Held(NamedTuple):
     spilled: int
 
 
-def of_limit(entries: pa.Table, buckets: TimeBuckets) -> Held:
+def of_limit(entries: pa.Table, buckets: TimeBuckets) -> Buffered:
     """The rows that wait for a time limit: entries of a bounded buffer, and time buckets of an unbounded one."""
     spilled = sum(log.size for log in buckets.logs.values())
     size = int(ints(entries[SIZE]).sum()) if entries.num_rows else 0
-    return Held(entries.num_rows + buckets.keys, size + spilled, spilled)
+    return Buffered(entries.num_rows + buckets.keys, size + spilled, spilled)
 
 
-def record_buffered(state: State, now: Held, before: Held) -> None:
+def record_buffered(state: State, now: Buffered, before: Buffered) -> None:
     """Set the metrics of waiting rows, and of their change in this step."""
     state.step_metrics |= dict(zip(HELD, now, strict=True))
     state.step_metrics |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
@@ -64,7 +64,7 @@ def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
     """Set the metrics of the largest content of a bounded buffer within this step, and of its fill."""
     mine = buffer.share(state.task, state.tasks)
     parts = [(records, mine.max_records), (size, mine.max_bytes)]
-    full = max(min(held / max(bound, 1), 1.0) for held, bound in parts if bound is not None)
+    full = max(min(content / max(bound, 1), 1.0) for content, bound in parts if bound is not None)
     state.step_metrics |= {
         "suppression_buffer_count_max": records,
         "suppression_buffer_size_max": size,
@@ -94,27 +94,27 @@ def record_final(state: State, rows: int) -> None:
     state.step_metrics["emit_final_records"] = state.step_metrics.get("emit_final_records", 0) + rows
 
 
-def overtime(how: UntilTimeLimit, left: Left) -> dict[str, float]:
+def overtime(how: UntilTimeLimit, evicted: Evicted) -> dict[str, float]:
     """The least and the total wait (ms) of rows after their last update: KIP-328's limit less the observed lateness."""
-    if not left.rows.num_rows:
+    if not evicted.rows.num_rows:
         return {}
-    due = np.minimum(left.shown, later_ms(left.since, how.limit_ms))
-    waited = np.maximum(due - _updated(how, left), 0)
+    due = np.minimum(evicted.shown, later_ms(evicted.since, how.limit_ms))
+    waited = np.maximum(due - _updated(how, evicted), 0)
     return {"overtime_min": int(waited.min()), "overtime_sum": int(waited.sum())}
 
 
-def _updated(how: UntilTimeLimit, left: Left) -> Ints:
+def _updated(how: UntilTimeLimit, evicted: Evicted) -> Ints:
     """The time of each row's last update, by the clock of the limit (ms)."""
     if how.measured_from == "latest_update":
-        return left.since
+        return evicted.since
     if how.clock == "stream":
-        return ints(left.rows[TIMESTAMP])
-    updated = left.rows[UPDATED]
+        return ints(evicted.rows[TIMESTAMP])
+    updated = evicted.rows[UPDATED]
     # Rows that an earlier version of tidegate held back have a null: they count as never updated.
-    return ints(pc.coalesce(updated, pa.array(left.since))) if updated.null_count else ints(updated)
+    return ints(pc.coalesce(updated, pa.array(evicted.since))) if updated.null_count else ints(updated)
 
 
-def of_step(op: Operation, state: State, before: Held, now: Held) -> dict[str, float]:
+def of_step(op: Operation, state: State, before: Buffered, now: Buffered) -> dict[str, float]:
     """The metrics of this step, given the rows that waited for their window `before` it and wait `now`."""
     if not op.all_limits and "suppression" in op.measured:
         record_buffered(state, now, before)

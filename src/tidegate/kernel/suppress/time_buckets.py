@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, ints
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
@@ -26,8 +25,6 @@ from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
 """The column with the buffer time of a row in a bucket (ms)."""
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass
@@ -135,7 +132,7 @@ class TimeBuckets:
         return state
 
 
-def settle(
+def expire(
     code: Ints, step: Ints, since: Ints, clocks: Ints, limit_ms: int, restarts: bool
 ) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints]]:
     """The rows that leave (row, step at which it leaves, buffer time), and those that go on waiting (row, buffer time).
@@ -156,9 +153,9 @@ def settle(
     last = np.append(code[1:] != code[:-1], True)[: len(code)]
     if restarts:
         replaced_at = np.where(last, never, np.append(step[1:], never)[: len(code)])
-        gone = (leaves_at < never) & (leaves_at < replaced_at)
-        rest = last & ~gone
-        return (order[gone], leaves_at[gone], since[gone]), (order[rest], since[rest])
+        expired = (leaves_at < never) & (leaves_at < replaced_at)
+        rest = last & ~expired
+        return (order[expired], leaves_at[expired], since[expired]), (order[rest], since[rest])
     # With a limit of 0 each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
     alone = (step > 0) & (limit_ms == 0 and bool(np.all(leaves_at == np.maximum(step, 0))))
     parts = [(np.flatnonzero(alone), leaves_at[alone], since[alone])]
@@ -170,17 +167,17 @@ def settle(
     while len(at):
         leaves = leaves_at[at]
         upto = np.searchsorted(place, group[at] * (never + 2) + leaves + 1, side="right") - 1
-        gone = leaves < never
-        parts.append((upto[gone], leaves[gone], since[at[gone]]))
-        waits.append((upto[~gone], since[at[~gone]]))
-        following = upto[gone] + 1
-        inside = following < ends[group[at[gone]] - 1]
+        expired = leaves < never
+        parts.append((upto[expired], leaves[expired], since[at[expired]]))
+        waits.append((upto[~expired], since[at[~expired]]))
+        following = upto[expired] + 1
+        inside = following < ends[group[at[expired]] - 1]
         at = following[inside]
         at = at[~alone[at]]
     rows, steps, sinces = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    kept = np.concatenate([w[0] for w in waits]) if waits else np.zeros(0, np.int64)
-    kept_since = np.concatenate([w[1] for w in waits]) if waits else np.zeros(0, np.int64)
-    return (order[rows], steps, sinces), (order[kept], kept_since)
+    waiting = np.concatenate([w[0] for w in waits]) if waits else np.zeros(0, np.int64)
+    waiting_times = np.concatenate([w[1] for w in waits]) if waits else np.zeros(0, np.int64)
+    return (order[rows], steps, sinces), (order[waiting], waiting_times)
 
 
 def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:

@@ -27,12 +27,12 @@ from tidegate.kernel.state.store import Section, Store
 from tidegate.kernel.state.tables import limit_buffer, limit_tables
 from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppression_metrics
 from tidegate.kernel.suppress.key_index import NOWHERE
-from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Left
-from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, newest, settle, waiting_since
+from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, expire, newest, waiting_since
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 
-def run(
+def suppress(
     layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, *, behind_limit: bool
 ) -> tuple[pa.Table, int | None]:
     """Put forwarded rows into the buffer. Returns the rows that leave, and the wall clock (ms) of the next due row.
@@ -51,7 +51,7 @@ def run(
         # Updates of many records come in timestamp order, however tasks and partitions made them. The updates of one
         # record, final results, changes of a table and all updates of groups have an order already.
         rows = rows.sort_by([(TIMESTAMP, "ascending")])
-    held, buckets, now = _load(layout, state.store)
+    buffered, buckets, now = _load(layout, state.store)
     if wall:
         now = max(now, state.wall_clock)
         finds, end = np.full(rows.num_rows, now), now
@@ -72,27 +72,29 @@ def run(
     rows = rows.append_column(BUFFER_TIME, pa.array(since))
     if wall and how.measured_from != "latest_update":
         rows = rows.append_column(UPDATED, pa.array(times))
-    before = suppression_metrics.of_limit(held, buckets)
+    before = suppression_metrics.of_limit(buffered, buckets)
     if how.buffer.bounded:
         if buckets.logs:
-            held = bounded_time_limit.as_they_leave(
-                layout, concat_tables([held, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
+            buffered = bounded_time_limit.as_they_leave(
+                layout, concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
         made, again = (None, None) if behind_limit else (batch.made, batch.again)
-        left, stay = bounded_time_limit.apply(layout, state, held, rows, clocks, made, again, behind_limit=behind_limit)
+        evicted, retained = bounded_time_limit.apply(
+            layout, state, buffered, rows, clocks, made, again, behind_limit=behind_limit
+        )
         buckets.forget(list(buckets.logs))
-        due = int(stay[BUFFER_TIME][0].as_py()) if stay.num_rows else None
+        due = int(retained[BUFFER_TIME][0].as_py()) if retained.num_rows else None
     else:
-        left = _in_buckets(layout, buckets, held, rows, clocks)
-        stay, due = held.slice(0, 0), buckets.earliest()
-    suppression_metrics.record_buffered(state, suppression_metrics.of_limit(stay, buckets), before)
-    state.step_metrics |= {"suppression_emit": left.rows.num_rows, **suppression_metrics.overtime(how, left)}
+        evicted = _in_buckets(layout, buckets, buffered, rows, clocks)
+        retained, due = buffered.slice(0, 0), buckets.earliest()
+    suppression_metrics.record_buffered(state, suppression_metrics.of_limit(retained, buckets), before)
+    state.step_metrics |= {"suppression_emit": evicted.rows.num_rows, **suppression_metrics.overtime(how, evicted)}
     meta = {"stream_time": now, **buckets.saved()}
-    state.store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, stay))
+    state.store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, retained))
     if due is not None:
         state.due[limit.place] = later_ms(due, how.limit_ms), now
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
-    return left.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+    return evicted.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
 
 
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
@@ -100,7 +102,7 @@ def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> t
     # If rows have an order of their own, a row that is older than those before it does not move time back.
     times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
     keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
-    before, makes = batch.passed().before(now, times, keys)
+    before, makes = batch.progress().before(now, times, keys)
     order = np.lexsort((~makes, np.maximum(times, now)))
     return rows.take(pa.array(order)), before[order]
 
@@ -117,14 +119,14 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
     None if no key is held back.
     """
     how, now = layout.op.limit, _load(layout, store)[2]
-    held = waiting(layout, store)
-    if not held.num_rows:
+    buffered = waiting(layout, store)
+    if not buffered.num_rows:
         return None
-    first = held.take(pc.sort_indices(held, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
-    shown = [name for name in (*layout.op.key, START, END) if name in held.schema.names]
+    first = buffered.take(pc.sort_indices(buffered, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
+    shown = [name for name in (*layout.op.key, START, END) if name in buffered.schema.names]
     keys = [shown_key(row) for row in first.select(shown).to_pylist()]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
-    return len(np.unique(result_keys.codes(layout, held))), list(zip(keys, due, strict=True)), now
+    return len(np.unique(result_keys.codes(layout, buffered))), list(zip(keys, due, strict=True)), now
 
 
 def shown_key(row: dict[str, Any]) -> str:
@@ -140,23 +142,23 @@ def known(layout: Layout, store: Store) -> bool:
 
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """The rows that are held back, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
-    held, buckets, *_ = _load(layout, store)
-    return concat_tables([_rows(held), *_newest(layout, buckets)])
+    buffered, buckets, *_ = _load(layout, store)
+    return concat_tables([_rows(buffered), *_newest(layout, buckets)])
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
     """Empty the buffer, as if no row had ever come. Returns the rows that were held back (`waiting`)."""
-    held, buckets, *_ = _load(layout, store)
-    rows = concat_tables([_rows(held), *_newest(layout, buckets)])
+    buffered, buckets, *_ = _load(layout, store)
+    rows = concat_tables([_rows(buffered), *_newest(layout, buckets)])
     buckets.forget(list(buckets.logs))
     meta = {"stream_time": -1, **buckets.saved()}
-    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, held.slice(0, 0)))
+    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, buffered.slice(0, 0)))
     return rows
 
 
-def _rows(held: pa.Table) -> pa.Table:
+def _rows(buffered: pa.Table) -> pa.Table:
     """Entries of a bounded buffer as rows of a bucket."""
-    return held.drop_columns([SIZE, *buffer_entries.prior_names(held)])
+    return buffered.drop_columns([SIZE, *buffer_entries.prior_names(buffered)])
 
 
 def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
@@ -173,7 +175,7 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
     return table, TimeBuckets.load(mine, meta), meta["stream_time"]
 
 
-def _in_buckets(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.Table, clocks: Ints) -> Left:
+def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: pa.Table, clocks: Ints) -> Evicted:
     """Put rows into an unbounded buffer. Returns the rows that leave, in order."""
     how = layout.op.limit
     restarts = how.measured_from == "latest_update"
@@ -190,22 +192,22 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, held: pa.Table, rows: pa.T
         whole = concat_tables(buckets.read([number]))
         at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
         buckets.replace(number, waiting_since(whole.take(pa.array(at)), since))
-    waited = [_rows(held), *buckets.read(due)]
+    waited = [_rows(buffered), *buckets.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
     codes = result_keys.codes(layout, both)
-    gone, rest = settle(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
-    waiting_elsewhere = buckets.keys - len(np.unique(codes[held.num_rows : both.num_rows - int((~follow).sum())]))
+    expired, rest = expire(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
+    waiting_elsewhere = buckets.keys - len(np.unique(codes[buffered.num_rows : both.num_rows - int((~follow).sum())]))
     buckets.forget(due)
     buckets.keys = max(waiting_elsewhere, 0) if buckets.logs else 0
-    stay = waiting_since(both.take(pa.array(rest[0])), rest[1])
-    leaving = both.take(pa.array(gone[0]))
-    order = result_keys.in_order(layout, leaving, gone[1], gone[2])
-    left = Left(leaving.take(order), gone[2][order], clocks[gone[1][order]])
-    del waited, both, steps, codes, gone, rest, leaving  # the index needs their memory
-    buckets.place(stay, result_keys.hashes(layout, stay), how.limit_ms, due)
-    buckets.keys += stay.num_rows
-    return left
+    retained = waiting_since(both.take(pa.array(rest[0])), rest[1])
+    leaving = both.take(pa.array(expired[0]))
+    order = result_keys.in_order(layout, leaving, expired[1], expired[2])
+    evicted = Evicted(leaving.take(order), expired[2][order], clocks[expired[1][order]])
+    del waited, both, steps, codes, expired, rest, leaving  # the index needs their memory
+    buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)
+    buckets.keys += retained.num_rows
+    return evicted
 
 
 def _newest(layout: Layout, buckets: TimeBuckets) -> list[pa.Table]:

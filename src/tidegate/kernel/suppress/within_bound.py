@@ -16,25 +16,25 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import buffer_entries
 from tidegate.kernel.suppress.buffer_entries import Sizes
-from tidegate.kernel.suppress.suppression_metrics import SIZE, Left
-from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, settle
+from tidegate.kernel.suppress.suppression_metrics import SIZE, Evicted
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, expire
 from tidegate.spec.suppressed import Buffer
 
 
-class Taken(NamedTuple):
+class Outcome(NamedTuple):
     """The result of a batch in a bounded buffer.
 
-    left  the rows that leave, in order
-    stay  the entries that stay, in the order in which they would leave
-    most  the largest number of records and of bytes, each taken after a put (SEMANTICS 10)
+    evicted   the rows that leave, in order
+    retained  the entries that stay, in the order in which they would leave
+    most      the largest number of records and of bytes, each taken after a put (SEMANTICS 10)
     """
 
-    left: Left
-    stay: pa.Table
+    evicted: Evicted
+    retained: pa.Table
     most: tuple[int, int]
 
 
-def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Taken | None:
+def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Ints) -> Outcome | None:
     """Put rows into a bounded buffer; None if they would exceed the bound.
 
     both    the `waited` entries that wait, then the new rows
@@ -45,26 +45,26 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
     # Row i comes between the clock at 2 i and the clock at 2 i + 1.
     step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])
     restarts = how.measured_from == "latest_update"
-    gone, rest = settle(codes, step, since, clocks, how.limit_ms, restarts)
-    (gone_rows, gone_steps, gone_since), (rest_rows, rest_since) = gone, rest
-    first, before = _in_turn(codes, np.concatenate([gone_rows, rest_rows]))
+    expired, rest = expire(codes, step, since, clocks, how.limit_ms, restarts)
+    (expired_rows, expired_steps, expired_since), (rest_rows, rest_since) = expired, rest
+    first, before = _in_turn(codes, np.concatenate([expired_rows, rest_rows]))
     sizes = _sizes(Sizes(layout, both), ints(both[SIZE].slice(0, waited)), first, before)
-    came = slice(waited, None)
-    new = before[came] < 0
-    grown = sizes[came] - np.where(new, 0, sizes[before[came]])
+    new_rows = slice(waited, None)
+    new = before[new_rows] < 0
+    grown = sizes[new_rows] - np.where(new, 0, sizes[before[new_rows]])
     most = (
-        _most(waited, new.astype(np.int64), gone_steps, np.ones(len(gone_rows), np.int64)),
-        _most(int(sizes[:waited].sum()), grown, gone_steps, sizes[gone_rows]),
+        _most(waited, new.astype(np.int64), expired_steps, np.ones(len(expired_rows), np.int64)),
+        _most(int(sizes[:waited].sum()), grown, expired_steps, sizes[expired_rows]),
     )
     if _exceeds(most, how.buffer.share(state.task, state.tasks)):
         return None
-    leaving = both.take(pa.array(gone_rows))
-    order = result_keys.in_order(layout, leaving, gone_steps, gone_since)
-    left = Left(leaving.take(order), gone_since[order], clocks[gone_steps[order]])
+    leaving = both.take(pa.array(expired_rows))
+    order = result_keys.in_order(layout, leaving, expired_steps, expired_since)
+    evicted = Evicted(leaving.take(order), expired_since[order], clocks[expired_steps[order]])
     keys = both.select(result_keys.columns(layout)).take(pa.array(rest_rows))
     at = np.asarray(result_keys.in_order(layout, keys, np.zeros(len(rest_rows), np.int64), rest_since))
     rows = rest_rows[at]
-    return Taken(left, buffer_entries.staying(both, rows, first[rows], rest_since[at], sizes[rows]), most)
+    return Outcome(evicted, buffer_entries.staying(both, rows, first[rows], rest_since[at], sizes[rows]), most)
 
 
 def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
@@ -85,19 +85,19 @@ def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
 
 def _sizes(of: Sizes, waited: Ints, first: Ints, before: Ints) -> Ints:
     """The bytes of the entry after each row; `waited` are those of the waiting entries."""
-    came = np.arange(len(waited), len(first))
-    replaced = np.where(before[came] < 0, 0, of.values[before[came]])
-    return np.concatenate([waited, of.of(came, first[came], replaced)])
+    new_rows = np.arange(len(waited), len(first))
+    replaced = np.where(before[new_rows] < 0, 0, of.values[before[new_rows]])
+    return np.concatenate([waited, of.of(new_rows, first[new_rows], replaced)])
 
 
-def _most(waited: int, grown: Ints, gone_steps: Ints, gone: Ints) -> int:
-    """The largest total after a row: `waited`, `grown` by each new row, less the entries `gone` by then."""
-    by_step = np.argsort(gone_steps, kind="stable")
-    left = np.append(0, np.cumsum(gone[by_step]))
-    already = np.searchsorted(gone_steps[by_step], 2 * np.arange(len(grown)), side="right")
-    return int((waited + np.cumsum(grown) - left[already]).max(initial=waited))
+def _most(waited: int, grown: Ints, steps: Ints, sizes: Ints) -> int:
+    """The largest total after a row: `waited`, `grown` by each new row, less the `sizes` that left by then."""
+    by_step = np.argsort(steps, kind="stable")
+    removed = np.append(0, np.cumsum(sizes[by_step]))
+    already = np.searchsorted(steps[by_step], 2 * np.arange(len(grown)), side="right")
+    return int((waited + np.cumsum(grown) - removed[already]).max(initial=waited))
 
 
 def _exceeds(most: tuple[int, int], bound: Buffer) -> bool:
     limits = (bound.max_records, bound.max_bytes)
-    return any(limit is not None and held > limit for held, limit in zip(most, limits, strict=True))
+    return any(limit is not None and peak > limit for peak, limit in zip(most, limits, strict=True))

@@ -25,16 +25,16 @@ SHORTEST_TICK_MS = 100
 class Idle:
     """The wall clock of the last batch with records, the stream time after it, and the next common tick; all ms."""
 
-    heard: int = NEVER
-    stood: int = NEVER
+    last_input: int = NEVER
+    base_time: int = NEVER
     tick: int = NEVER
 
-    def advance(self, after_ms: int, came: bool, wall_clock: int, stream_time: int, *, alone: bool) -> int:
+    def advance(self, after_ms: int, has_records: bool, wall_clock: int, stream_time: int, *, alone: bool) -> int:
         """The stream time after a step, given the stream time of its records. `alone`: no other task must agree."""
-        if came:
-            self.heard, self.stood = wall_clock, stream_time
-        elif self.stood != NEVER and (alone or wall_clock >= self.tick):
-            stream_time = max(stream_time, self.stood + max(0, wall_clock - self.heard - after_ms))
-        if came or wall_clock >= self.tick:
-            self.tick = max(wall_clock, self.heard + after_ms) + max(after_ms // TICKS, SHORTEST_TICK_MS)
+        if has_records:
+            self.last_input, self.base_time = wall_clock, stream_time
+        elif self.base_time != NEVER and (alone or wall_clock >= self.tick):
+            stream_time = max(stream_time, self.base_time + max(0, wall_clock - self.last_input - after_ms))
+        if has_records or wall_clock >= self.tick:
+            self.tick = max(wall_clock, self.last_input + after_ms) + max(after_ms // TICKS, SHORTEST_TICK_MS)
         return stream_time

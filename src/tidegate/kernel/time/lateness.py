@@ -15,17 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS, ROUND_MS
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.metrics import OF_TIME
 from tidegate.spec.windows import TimeWindows
-
-Bools = npt.NDArray[np.bool_]
 
 LIVE_BITS = 2
 """The classes of a running query's histogram are at most 2^-2 of their values wide, and also end at `ROUND_MS`."""
@@ -116,24 +113,24 @@ def counted_combined(
     seen: Ints,
     chunk: Ints,
     offset: Ints | None,
-    taken: tuple[Ints, Ints, Ints],
-    is_open: Bools,
+    open_rows: tuple[Ints, Ints, Ints],
+    is_open: Flags,
 ) -> pa.Table:
-    """`counted` at less cost: `taken` has (chunk, pane, number) of the rows that are open with today's grace.
+    """`counted` at less cost: `open_rows` has (chunk, pane, number) of the rows that are open with today's grace.
 
     A row in time by its own chunk is late only if the stream time before the chunk is later than the time that the row
     saw in it. Then the time that it saw does not matter. So rows count as having seen NEVER. The few rows that are late
     by their own chunk are subtracted again, and counted with the time that they saw.
     """
-    among = _Range.of(taken[0], taken[1], panes.width_ms)
-    told = [_table(*among.cells(*taken), None, None)]
+    among = _Range.of(open_rows[0], open_rows[1], panes.width_ms)
+    parts = [_table(*among.cells(*open_rows), None, None)]
     if len(seen) and int(seen.max()) >= int(panes.first_window(pane.min())) + panes.windows.size_ms:
         late = np.flatnonzero(seen >= panes.first_window(pane) + panes.windows.size_ms)
-        told.append(counted(panes, pane[late], seen[late], chunk[late], None if offset is None else offset[late]))
+        parts.append(counted(panes, pane[late], seen[late], chunk[late], None if offset is None else offset[late]))
         back = late[is_open[late]]
         place, which, n = among.cells(chunk[back], pane[back])
-        told.append(_table(place, which, -n, None, None))
-    return pa.concat_tables(told)
+        parts.append(_table(place, which, -n, None, None))
+    return pa.concat_tables(parts)
 
 
 def _table(chunk: Ints, pane: Ints, n: Ints, offset: Ints | None, seen: Ints | None) -> pa.Table:
@@ -227,7 +224,7 @@ def classed(grace_ms: int, needed: Ints, n: Ints | None = None) -> Ints:
 
 
 def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int]:
-    """The histogram (`told`) of a micro-batch of time windows, in (record, window) pairs.
+    """The histogram (`encoded`) of a micro-batch of time windows, in (record, window) pairs.
 
     pane, seen, n  `n` records of the pane `pane` saw the stream time `seen` (ms)
     """
@@ -236,10 +233,10 @@ def histogram(windows: TimeWindows, pane: Ints, seen: Ints, n: Ints) -> list[int
     for rows, need in needs(shape, pane, seen):
         many += classed(windows.grace_ms, need, n[rows])
     total = int((pairs(shape, pane) * n).sum())
-    return told(OF_TIME, (windows.size_ms, windows.advance_ms, windows.grace_ms), total, many)
+    return encoded(OF_TIME, (windows.size_ms, windows.advance_ms, windows.grace_ms), total, many)
 
 
-def told(kind: int, sizes: tuple[int, int, int], total: int, many: Ints) -> list[int]:
+def encoded(kind: int, sizes: tuple[int, int, int], total: int, many: Ints) -> list[int]:
     """The histogram of a task for a micro-batch, as numbers: the kind of windows (`spec.metrics.GRACE_KINDS`); their
     size, advance (0 where they have none) and today's grace (ms); the number of (record, window) pairs or records; and
     for each class of needed graces its largest value (ms) and its count. Classes above today's grace hold exactly the

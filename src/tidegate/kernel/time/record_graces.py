@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.lateness import class_ends, classed, told
+from tidegate.kernel.time.lateness import class_ends, classed, encoded
 from tidegate.plan import Operation
 from tidegate.spec.joined import StreamStream
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING
@@ -94,7 +94,7 @@ class RecordGraces:
         self._many += other._many
 
     def histogram(self, late: Sequence[tuple[int, int, int]] = ()) -> list[int]:
-        """The histogram of a task (`kernel.time.lateness.told`).
+        """The histogram of a task (`kernel.time.lateness.encoded`).
 
         late  for sessions, the dropped records: (place, start, end) of the session that each would have been
         """
@@ -102,12 +102,12 @@ class RecordGraces:
         if self.rule.kind == OF_SESSIONS:
             ts, need = (np.concatenate(column) for column in zip(*self._over, strict=True))
             many = many + classed(
-                grace, _as_taken(ts, need, np.array([start for _, start, _ in late], np.int64), grace)
+                grace, _with_grace_of_in_time(ts, need, np.array([start for _, start, _ in late], np.int64), grace)
             )
-        return told(self.rule.kind, (0, 0, grace), self.records, many)
+        return encoded(self.rule.kind, (0, 0, grace), self.records, many)
 
 
-def _as_taken(ts: Ints, need: Ints, late: Ints, grace_ms: int) -> Ints:
+def _with_grace_of_in_time(ts: Ints, need: Ints, late: Ints, grace_ms: int) -> Ints:
     """The most grace (ms) that records late by themselves needed, given the timestamps of those `late` indeed.
 
     A record that was taken needed no more than today's grace. Of records with one timestamp, the records that needed
@@ -117,6 +117,6 @@ def _as_taken(ts: Ints, need: Ints, late: Ints, grace_ms: int) -> Ints:
     times, first, group = np.unique(ts[order], return_index=True, return_inverse=True)
     late = np.sort(late)
     dropped = np.searchsorted(late, times, side="right") - np.searchsorted(late, times)
-    taken = np.arange(len(order)) - first[group] >= dropped[group]
-    need[order[taken]] = grace_ms
+    in_time = np.arange(len(order)) - first[group] >= dropped[group]
+    need[order[in_time]] = grace_ms
     return need

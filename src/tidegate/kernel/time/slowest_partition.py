@@ -30,7 +30,7 @@ class Reached:
     """The event time that a partition has reached, and the wall clock of the batch with its last record; both ms."""
 
     time: int
-    heard: int
+    last_input: int
 
 
 class SlowestFold(Fold):
@@ -52,8 +52,8 @@ class SlowestFold(Fold):
             if chunk.reaches > NEVER or chunk.told is not None:
                 name = partition_of(chunk)
                 before = self.partitions.get(name, Reached(NEVER, wall_clock))
-                heard = wall_clock if chunk.rows or chunk.reaches > before.time else before.heard
-                self.partitions[name] = Reached(max(before.time, chunk.reaches), heard)
+                last_input = wall_clock if chunk.rows or chunk.reaches > before.time else before.last_input
+                self.partitions[name] = Reached(max(before.time, chunk.reaches), last_input)
                 if chunk.partition is not None:
                     self.partitions.pop(str(chunk.source), None)
         awake = [p for p, at in self.partitions.items() if not is_idle(at, wall_clock, idle_after_ms)]
@@ -88,16 +88,16 @@ def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int)
 
     So the side that comes first waits for the other side, until the other side counts as idle.
     """
-    heard = {str(name).partition(":")[0] for name in reached}
-    silent: dict[Partition, Reached] = {
-        str(n): Reached(NEVER, wall_clock) for n in range(inputs) if str(n) not in heard
+    known = {str(name).partition(":")[0] for name in reached}
+    unknown: dict[Partition, Reached] = {
+        str(n): Reached(NEVER, wall_clock) for n in range(inputs) if str(n) not in known
     }
-    return {**reached, **silent}
+    return {**reached, **unknown}
 
 
 def is_idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:
     """Whether a partition holds nothing back, because it was silent for so long by the wall clock."""
-    return idle_after_ms is not None and wall_clock - at.heard >= idle_after_ms
+    return idle_after_ms is not None and wall_clock - at.last_input >= idle_after_ms
 
 
 def _first_other(times: list[tuple[int, str]], partition: str) -> int:

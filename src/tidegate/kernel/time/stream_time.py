@@ -207,7 +207,9 @@ class Fold:
                 continue
             end = np.array([[chunk.last, chunk.reaches]])
             points[chunk.partition].append(chunk.points if chunk.scattered else end)
-        self._stairs = {partition: _staircase(np.concatenate(found)) for partition, found in points.items()}
+        self._running_max = {
+            partition: _running_max_points(np.concatenate(found)) for partition, found in points.items()
+        }
 
     @property
     def opening(self) -> int | None:
@@ -237,9 +239,9 @@ class Fold:
 
     def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
         """The stream time before each of these offsets of a partition."""
-        if partition not in self._stairs:
+        if partition not in self._running_max:
             return np.full(len(offsets), self.floor(partition))
-        at, times = self._stairs[partition]
+        at, times = self._running_max[partition]
         place = np.searchsorted(at, offsets, side="left")
         return np.maximum(times[place], self.floor(partition))
 
@@ -261,6 +263,6 @@ def _check_promise(chunks: list[Chunk]) -> None:
             )
 
 
-def _staircase(points: Ints) -> tuple[Ints, Ints]:
+def _running_max_points(points: Ints) -> tuple[Ints, Ints]:
     offsets, times = points[np.lexsort((points[:, 1], points[:, 0]))].T
     return offsets, np.maximum.accumulate(np.concatenate(([NEVER], times)))

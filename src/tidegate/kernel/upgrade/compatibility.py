@@ -97,15 +97,15 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
 
 def start(loaded: Loaded) -> Flushed:
     """Rewrite the state as the plan needs it. Returns the rows held back by suppressions that the plan removed."""
-    state, layout, told = loaded.state, loaded.layout, loaded.description
+    state, layout, what = loaded.state, loaded.layout, loaded.description
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
-    gone = Flushed()
-    if told is not None:
-        gone.behind = flush.behind_limits(told, layout, state)
-    if told is not None and flush.closing_gone(told.layout, layout):
-        gone.results = list(flush.open_results(layout, state))
-    return gone
+    flushed = Flushed()
+    if what is not None:
+        flushed.behind = flush.behind_limits(what, layout, state)
+    if what is not None and flush.closing_removed(what.layout, layout):
+        flushed.results = list(flush.open_results(layout, state))
+    return flushed
 
 
 def fitted(state: State, layout: Layout) -> Layout:
@@ -164,9 +164,9 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout) -> 
 
 def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
     """The changes of settings that are in no identity."""
-    gone = {output.limits[number].place for output, number in flush.gone_limits(old, new)}
+    removed = {output.limits[number].place for output, number in flush.removed_limits(old, new)}
     for before, after in zip(old.all_limits, new.all_limits, strict=False):
-        if before.place not in gone and before.how.limit_ms != after.how.limit_ms:
+        if before.place not in removed and before.how.limit_ms != after.how.limit_ms:
             of = "" if len(new.all_limits) == 1 else f" {after.store}"
             lengths = (show_ms(before.how.limit_ms), show_ms(after.how.limit_ms))
             yield Change(f"length of the limit{of}", *lengths, effect="what waits leaves by the new one")
@@ -196,19 +196,19 @@ def _effect(name: str, what: Described, new: Layout) -> str | None:
 
 
 def _of_limit(what: Described, new: Layout) -> str | None:
-    gone = flush.gone_limits(what.layout.op, new.op)
-    if not gone:
+    removed = flush.removed_limits(what.layout.op, new.op)
+    if not removed:
         return "rows wait from now on" if not what.layout.op.all_limits else "rows wait for each limit from now on"
-    if any(flush.way_of(what, new, output, number) is None for output, number in gone):
+    if any(flush.way_of(what, new, output, number) is None for output, number in removed):
         return None
     one = len(what.layout.op.all_limits) == 1
-    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in gone)}"
+    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in removed)}"
     then = "; rows wait by the new limit from then on" if one else "; rows wait by the limits of the plan from then on"
     return f"what waited{of} leaves first{then if new.op.all_limits else ''}"
 
 
 def _of_emits(old: Layout, new: Layout) -> str:
-    if flush.closing_gone(old, new):
+    if flush.closing_removed(old, new):
         return "results so far of the windows that are open leave first, as updates"
     if new.op.emits == "final":
         return "windows that are open give a final result when they close; of those that have closed it was an update"

@@ -51,12 +51,12 @@ def write(layout: Layout, state: State) -> None:
 class Described:
     """A decoded description: a layout for reading rows, not for running, and the schemas of buffered rows.
 
-    held   the schema of each time limit's rows, by its place; without a limit that of results that wait to close
-    steps  the number of the table's steps that the rows of each time limit have taken
+    buffered  the schema of each time limit's rows, by its place; without a limit that of results that wait to close
+    steps     the number of the table's steps that the rows of each time limit have taken
     """
 
     layout: Layout
-    held: tuple[pa.Schema, ...]
+    buffered: tuple[pa.Schema, ...]
     steps: tuple[int, ...]
 
 
@@ -68,7 +68,7 @@ def of(store: Store) -> Described | None:
 
 def read(frame: bytes) -> Described:
     """Decode a description."""
-    about, (types, *held) = frames.decode(frames.META, frame)
+    about, (types, *buffered) = frames.decode(frames.META, frame)
     op = about["operation"]
     kind = types.schema.field(_FUNCTION).type if _FUNCTION in types.schema.names else None
     layout = Layout(
@@ -98,17 +98,17 @@ def read(frame: bytes) -> Described:
         types.schema,
     )
     steps = tuple(limit["steps"] for _, _, limits in op["outputs"] for limit in limits)
-    return Described(layout, tuple(table.schema for table in held), steps)
+    return Described(layout, tuple(table.schema for table in buffered), steps)
 
 
-def _limits_of(told: list[dict[str, Any]]) -> tuple[Limit, ...]:
+def _limits_of(described: list[dict[str, Any]]) -> tuple[Limit, ...]:
     return tuple(
         Limit(UntilTimeLimit(**limit["how"], buffer=StrictBuffer()), store=limit["store"], place=limit["place"])
-        for limit in told
+        for limit in described
     )
 
 
-def _held(layout: Layout) -> list[pa.Schema]:
+def _buffered(layout: Layout) -> list[pa.Schema]:
     """The schemas of the rows that come to each suppression."""
     if not layout.op.all_limits:
         return [layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema]
@@ -116,7 +116,7 @@ def _held(layout: Layout) -> list[pa.Schema]:
     return [layout.of_limit(output, n).result_schema for output, n in limits]
 
 
-def _told_limits(output: Output) -> list[dict[str, Any]]:
+def _of_limits(output: Output) -> list[dict[str, Any]]:
     return [
         {
             "how": {what: getattr(limit.how, what) for what in ("limit_ms", "clock", "measured_from", "name")},
@@ -138,14 +138,14 @@ def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
         "forwarded": op.stream.forwarded,
         "follows": op.follows,
         "windows": op.windows and [type(op.windows).__name__, asdict(op.windows)],
-        "aggregations": [[name, _told(aggregation)] for name, aggregation in op.aggregations],
+        "aggregations": [[name, _of_aggregation(aggregation)] for name, aggregation in op.aggregations],
         "emits": op.emits,
         "caching": op.caching,
         "bounded": op.buffer is not None,
         "name": op.name,
         "buffer_name": op.buffer_name,
         "deleted": op.deleted,
-        "outputs": [[output.name, output.kind, _told_limits(output)] for output in op.all_outputs],
+        "outputs": [[output.name, output.kind, _of_limits(output)] for output in op.all_outputs],
         "retention_ms": op.retention_ms,
         "join": op.joined and _of_join(op.joined),
         "sides": [[side.name, side.timestamp] for side in op.sides],
@@ -153,7 +153,7 @@ def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
     types = layout.schema
     if op.function is not None:
         types = types.append(pa.field(_FUNCTION, layout.function_type))
-    schemas = [types.remove_metadata(), *_held(layout)]
+    schemas = [types.remove_metadata(), *_buffered(layout)]
     return {"operation": about}, [schema.empty_table() for schema in schemas]
 
 
@@ -178,7 +178,7 @@ def _joined(about: dict[str, Any], key: tuple[str, ...]) -> Joined:
     )
 
 
-def _told(aggregation: Aggregation) -> dict[str, Any]:
+def _of_aggregation(aggregation: Aggregation) -> dict[str, Any]:
     if isinstance(aggregation, Fold):
         return {"function": "aggregate"}
     function = "reduce" if isinstance(aggregation, Reduce) else aggregation.function

@@ -22,8 +22,8 @@ from tidegate.kernel.state.store import Store
 BEGUN, DONE = "begun", "done"
 
 
-def ends(state: State, drains: bool) -> bool:
-    """Whether a step is the last one, in which everything leaves. Marks the state if this run `drains`.
+def advance(state: State, drains: bool) -> bool:
+    """Advance the drain in the state if this run `drains`. Returns whether this step is the last one.
 
     Raises CheckpointError if a drain has begun and this run does not drain, or if a drain is over.
     """
@@ -42,10 +42,10 @@ def ends(state: State, drains: bool) -> bool:
 
 
 def refuse(store: Store) -> None:
-    """Raise as `ends` does in an ordinary run, for a task that takes no step."""
+    """Raise as `advance` does in an ordinary run, for a task that takes no step."""
     state = State.open(store)
     if state is not None:
-        ends(state, drains=False)
+        advance(state, drains=False)
 
 
 def drained() -> CheckpointError:

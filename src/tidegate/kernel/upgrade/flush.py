@@ -40,7 +40,7 @@ class Flushed:
     behind: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
 
 
-def gone_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
+def removed_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
     """The limits of the old plan, as (output, number there), whose rows cannot wait for a limit of the new plan.
 
     A limit goes on at its own place, behind the same output and by the same clock.
@@ -58,7 +58,7 @@ def gone_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
     ]
 
 
-def closing_gone(old: Layout, new: Layout) -> bool:
+def closing_removed(old: Layout, new: Layout) -> bool:
     """Whether final results become updates: the old plan emits only final results, the new plan only updates."""
     had, has = ({output.kind for output in layout.op.all_outputs} for layout in (old, new))
     return "final" in had and "updates" not in had and "updates" in has and "final" not in has
@@ -69,30 +69,30 @@ def way_of(what: Described, layout: Layout, limited: Output, number: int) -> tup
 
     None if there is no such output, or if it would give them other columns than they have.
     """
-    told = [output for output in layout.op.all_outputs if output.kind != "late"]
-    mine = [output for output in told if output.name == limited.name] or (told if len(told) == 1 else [])
+    outputs = [output for output in layout.op.all_outputs if output.kind != "late"]
+    mine = [output for output in outputs if output.name == limited.name] or (outputs if len(outputs) == 1 else [])
     if not mine:
         return None
     place = limited.limits[number].place
-    all_steps, taken, held = mine[0].steps, what.steps[place], what.held[place]
-    if taken > len(all_steps):
+    all_steps, applied, buffered = mine[0].steps, what.steps[place], what.buffered[place]
+    if applied > len(all_steps):
         return None
-    shape = _shape(layout, mine[0], taken).result_schema
-    same = all(name in shape.names and _alike(held.field(name), shape.field(name)) for name in _told(held))
-    return (mine[0], taken) if same else None
+    shape = _shape(layout, mine[0], applied).result_schema
+    same = all(name in shape.names and _alike(buffered.field(name), shape.field(name)) for name in _values(buffered))
+    return (mine[0], applied) if same else None
 
 
-def _told(held: pa.Schema) -> list[str]:
-    return [name for name in held.names if name != DELETED]
+def _values(schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name != DELETED]
 
 
 def _alike(one: pa.Field, other: pa.Field) -> bool:
     return pa.types.is_null(one.type) or pa.types.is_null(other.type) or one.type == other.type
 
 
-def _shape(layout: Layout, output: Output, taken: int) -> Layout:
-    """The layout of an output's rows after `taken` of its steps."""
-    return replace(layout.for_kind[output.kind], shape=output.steps[:taken])
+def _shape(layout: Layout, output: Output, applied: int) -> Layout:
+    """The layout of an output's rows after `applied` of its steps."""
+    return replace(layout.for_kind[output.kind], shape=output.steps[:applied])
 
 
 def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
@@ -101,18 +101,18 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
     The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
     """
     found: dict[tuple[str, int], list[pa.Table]] = {}
-    for limited, number in reversed(gone_limits(what.layout.op, layout.op)):
+    for limited, number in reversed(removed_limits(what.layout.op, layout.op)):
         way = way_of(what, layout, limited, number)
         assert way is not None
-        output, taken = way
-        shape, limit = _shape(layout, output, taken), limited.limits[number]
+        output, applied = way
+        shape, limit = _shape(layout, output, applied), limited.limits[number]
         as_it_was = replace(shape, op=replace(shape.op, outputs=(), limits=(limit,), after=()))
         rows = time_limit.empty(as_it_was, state.store)
-        old_values.forget(layout, state, state.buffered(limit.place))
+        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
         rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
         following = range(number + 1, len(output.limits))
-        to = next((n for n in following if len(output.steps_before(n)) >= taken), len(output.limits))
-        left = output.steps_before(to)[taken:]
+        to = next((n for n in following if len(output.steps_before(n)) >= applied), len(output.limits))
+        left = output.steps_before(to)[applied:]
         part = map_filter.on_results(left, _as(shape.result_schema, rows), layout.op.key)
         found.setdefault((output.name, to), []).append(part)
     return {way: pa.concat_tables(parts, promote_options="default") for way, parts in found.items()}

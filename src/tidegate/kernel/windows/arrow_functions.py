@@ -18,7 +18,7 @@ from tidegate.kernel.columns.arrays import array, ints
 from tidegate.kernel.rows import conversion
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.kernel.windows.touched import in_time
+from tidegate.kernel.windows.touched import in_time, with_deleted, with_state
 from tidegate.spec.aggregates import Fold
 
 if TYPE_CHECKING:
@@ -33,28 +33,28 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
     order, sizes = _rounds(touched.number, counts, entries)
     given, ts = rows.take(pa.array(order)), ints(rows["ts"])[order]
     values, since = touched.values.take(pa.array(entries)), touched.since[entries]
-    told: list[tuple[pa.Array, Ints]] = []
+    rounds: list[tuple[pa.Array, Ints]] = []
     low = 0
     for size in sizes:
         values = _called(layout, fold, given.slice(low, size), _begun(fold, layout, values.slice(0, size)))
         stamps = np.maximum(since[:size], ts[low : low + size])
         # A deleted entry loses its timestamp too.
         since = np.where(valid_rows(values), stamps, NEVER)
-        told.append((values, stamps))
+        rounds.append((values, stamps))
         low += size
     after = [*sizes[1:], 0]
     # Entries with most records come first, and their last round was the last one.
-    last = [(v.slice(n), s[n:]) for (v, s), n in zip(reversed(told), reversed(after), strict=True)]
-    final = _table(touched.heads.take(pa.array(entries)), last)
+    last = [(v.slice(n), s[n:]) for (v, s), n in zip(reversed(rounds), reversed(after), strict=True)]
+    final = _with_states(touched.heads.take(pa.array(entries)), last)
     kept = final if layout.op.buffer is not None else final.filter(pa.array(valid_rows(array(final["s:0:0"]))))
     if every:
         heads = touched.heads.take(pa.array(touched.number[order]))
-        updates = _deleted(_table(heads, told)).take(pa.array(np.argsort(order)))
+        updates = with_deleted(_with_states(heads, rounds)).take(pa.array(np.argsort(order)))
     else:
         # An entry created and deleted within the batch gives no update (SEMANTICS 13). The rest by first record.
-        by_entry = _deleted(final).take(pa.array(np.argsort(entries)))
-        heard = touched.stored | ~by_entry["deleted"].to_numpy()
-        updates = in_time(by_entry.filter(pa.array(heard)))
+        by_entry = with_deleted(final).take(pa.array(np.argsort(entries)))
+        has_update = touched.stored | ~by_entry["deleted"].to_numpy()
+        updates = in_time(by_entry.filter(pa.array(has_update)))
     return touched.with_rest(kept), updates
 
 
@@ -115,12 +115,6 @@ def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.
         ) from error
 
 
-def _table(heads: pa.Table, parts: list[tuple[pa.Array, Ints]]) -> pa.Table:
+def _with_states(entries: pa.Table, parts: list[tuple[pa.Array, Ints]]) -> pa.Table:
     stamps = np.concatenate([stamps for _, stamps in parts])
-    return heads.append_column("ts", pa.array(stamps)).append_column(
-        "s:0:0", pa.concat_arrays([values for values, _ in parts])
-    )
-
-
-def _deleted(rows: pa.Table) -> pa.Table:
-    return rows.append_column("deleted", pa.array(~valid_rows(array(rows["s:0:0"]))))
+    return with_state(entries, pa.array(stamps), pa.concat_arrays([values for values, _ in parts]))

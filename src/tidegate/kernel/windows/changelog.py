@@ -33,8 +33,8 @@ def _changes(layout: Layout, batch: Batch) -> pa.Table:
     if layout.op.deleted is None:
         columns |= values | {TIMESTAMP: records["ts"]}
     else:
-        gone = records["deleted"]
-        kept = {name: pc.if_else(gone, pa.scalar(None, column.type), column) for name, column in values.items()}
-        columns |= kept | {TIMESTAMP: records["ts"], DELETED: gone}
+        deleted = records["deleted"]
+        kept = {name: pc.if_else(deleted, pa.scalar(None, column.type), column) for name, column in values.items()}
+        columns |= kept | {TIMESTAMP: records["ts"], DELETED: deleted}
     rows = pa.table(columns).cast(layout.result_schema)
     return rows.append_column(SEEN, records["seen"]) if layout.op.buffers_by_stream_time else rows

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
+from tidegate.kernel.columns.hash64 import from_upper_half, upper_half
 from tidegate.kernel.state.state import State
 
-_HALF = np.uint64(32)
 _FURTHEST = 2**56
 """The largest number of a time bucket: the store has no room for more."""
 
@@ -46,7 +45,7 @@ class ClosingTimes:
         """Add entries for keys with these hashes at these times (ms). Every time lies after `reached`."""
         if not len(times):
             return
-        rows = pa.table({"h": pa.array((hashes >> _HALF).astype(np.uint32)), "at": pa.array(times)})
+        rows = pa.table({"h": pa.array(upper_half(hashes).astype(np.uint32)), "at": pa.array(times)})
         numbers = self._numbers(times, reached)
         order = np.argsort(numbers, kind="stable")
         names, first = np.unique(numbers[order], return_index=True)
@@ -63,8 +62,8 @@ class ClosingTimes:
             due = ints(rows["at"]) < before
             found.append(rows["h"].to_numpy()[due])
             rest = rows.filter(pa.array(~due))
-            self.add(rest["h"].to_numpy().astype(np.uint64) << _HALF, ints(rest["at"]), before)
-        return np.unique(np.concatenate(found)).astype(np.uint64) << _HALF
+            self.add(from_upper_half(rest["h"].to_numpy()), ints(rest["at"]), before)
+        return from_upper_half(np.unique(np.concatenate(found)))
 
     def earliest(self) -> int:
         """The earliest time of an entry (ms)."""

@@ -37,7 +37,7 @@ MOST_ROWS = 10_000_000
 """Most rows for windows without a record in one step of a task; more are taken for a jump of time and refused."""
 
 
-def run(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: bytes, closes_at: int) -> pa.Table:
+def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, packed: bytes, closes_at: int) -> pa.Table:
     """The rows of a step, and a row for each of the `packed` keys in each closed window without a record of the key.
 
     Raises InputError for more than MOST_ROWS added rows.

@@ -20,14 +20,14 @@ from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.windows import arrow_functions
-from tidegate.kernel.windows.touched import Touched, in_time
+from tidegate.kernel.windows.touched import Touched, in_time, with_deleted, with_state
 from tidegate.spec.aggregates import Cogroup, Fold, Reduce, record_of_input
 from tidegate.spec.columns import END, START, public_key
 
 _Window = tuple[int, int] | None
 
 
-def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
+def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, every: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the records in `rows`, and the updates: `every` one, or the last of each key and window.
 
     Only entries that `rows` touches become Python objects. In front of a bounded buffer a deleted entry stays, with a
@@ -35,7 +35,7 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
 
     Raises AggregationError naming key, window and record if a function raises or returns a value of another type.
     """
-    touched = Touched.of(layout, held, rows)
+    touched = Touched.of(layout, stored, rows)
     function = layout.op.function
     if isinstance(function, Fold) and function.vectorized:
         return arrow_functions.apply(layout, function, touched, rows, every)
@@ -44,7 +44,7 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
     changes = layout.op.stream.changes
     signs, silent = (rows[name].to_pylist() if changes else repeat(v) for name, v in (("sign", 1), ("silent", False)))
     values, since, stamps = touched.values.to_pylist(), touched.since.tolist(), touched.since.tolist()
-    told: list[tuple[int, Any, int]] = []
+    updated: list[tuple[int, Any, int]] = []
     numbers, records = touched.number.tolist(), records_of(layout, rows)
     given = zip(numbers, keys_of(layout, rows), _windows(layout, rows), rows["ts"].to_pylist(), records, strict=True)
     for (group, key, window, ts, record), sign, half in zip(given, signs, silent, strict=False):
@@ -59,18 +59,20 @@ def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, every: bool) ->
         # A deleted entry loses its timestamp too, but not between retract and insert of a change: the insert follows.
         since[group] = NEVER if value is None and (room or not half) else stamp
         if every and not half:
-            told.append((group, value, stamp))
-    after = _table(layout, touched.heads, values, stamps)
+            updated.append((group, value, stamp))
+    after = with_state(touched.heads, pa.array(stamps, pa.int64()), typed(layout, values))
     alive = np.ones(len(values), np.bool_) if room else valid_rows(array(after["s:0:0"]))
     merged = touched.with_rest(after.filter(pa.array(alive)))
     if every:
-        heads = touched.heads.take(pa.array([group for group, _, _ in told], pa.int64()))
-        return merged, _deleted(_table(layout, heads, [v for _, v, _ in told], [stamp for _, _, stamp in told]))
-    updates = _deleted(after)
+        heads = touched.heads.take(pa.array([group for group, _, _ in updated], pa.int64()))
+        of_updates = pa.array([stamp for _, _, stamp in updated], pa.int64())
+        return merged, with_deleted(with_state(heads, of_updates, typed(layout, [value for _, value, _ in updated])))
+    updates = with_deleted(after)
     # An entry created and deleted within the batch gives no update (SEMANTICS 13).
-    heard = touched.stored | ~updates["deleted"].to_numpy()
-    loud = _in_order(touched.number[~rows["silent"].to_numpy()]) if changes else np.arange(len(values))
-    return merged, in_time(updates.take(pa.array(loud[heard[loud]])))
+    has_update = touched.stored | ~updates["deleted"].to_numpy()
+    # The retract half of a change within one entry gives no update: the insert half follows.
+    entries = _in_order(touched.number[~rows["silent"].to_numpy()]) if changes else np.arange(len(values))
+    return merged, in_time(updates.take(pa.array(entries[has_update[entries]])))
 
 
 def _in_order(numbers: Ints) -> Ints:
@@ -134,21 +136,21 @@ class Caller:
         """The aggregate with `record` subtracted."""
         f = self._function
         assert f.subtractor is not None
-        held = self._own(value)
-        given = (held, record) if isinstance(f, Reduce) else (key, record, held)
+        own = self._own(value)
+        given = (own, record) if isinstance(f, Reduce) else (key, record, own)
         return self._call(f.subtractor, given, key, window, record)
 
-    def merge(self, key: Any, window: _Window, record: Any, held: list[Any]) -> Any:
+    def merge(self, key: Any, window: _Window, record: Any, values: list[Any]) -> Any:
         """The aggregates of the sessions that `record` joins, merged in order into the initializer's (SEMANTICS 4)."""
         f = self._function
         if isinstance(f, Reduce):
             merged = None
-            for value in map(self._own, held):
+            for value in map(self._own, values):
                 merged = value if merged is None else self._call(f.function, (merged, value), key, window, record)
             return merged
         assert f.merger is not None
         merged = self.initial(key, window, record)
-        for value in map(self._own, held):
+        for value in map(self._own, values):
             merged = self._call(f.merger, (key, merged, value), key, window, record)
         return merged
 
@@ -219,11 +221,3 @@ def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
 def typed(layout: Layout, values: list[Any]) -> pa.Array:
     """Aggregates from a `Caller` as a column."""
     return array(pa.chunked_array([pa.array(values, layout.function_type)]))
-
-
-def _table(layout: Layout, heads: pa.Table, values: list[Any], stamps: list[int]) -> pa.Table:
-    return heads.append_column("ts", pa.array(stamps, pa.int64())).append_column("s:0:0", typed(layout, values))
-
-
-def _deleted(rows: pa.Table) -> pa.Table:
-    return rows.append_column("deleted", pa.array(~valid_rows(array(rows["s:0:0"]))))

@@ -23,10 +23,11 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import CLOSING_TIMES, KEY_WINDOWS, WINDOWS_BY_KEY
 from tidegate.kernel.suppress import keyed_strict_bound, prior_values
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import session_batch, sessions, sliding, sliding_batch, window_forms
 from tidegate.kernel.windows.lineage import (
     Aggregates,
@@ -61,7 +62,7 @@ class KeyedWindows(Operator):
     def count_open(self, state: State) -> OpenWindows:
         return window_forms.between_batches(self.layout, state).count_open()
 
-    def buffered(self, state: State) -> Held:
+    def buffered(self, state: State) -> Buffered:
         return window_forms.between_batches(self.layout, state).buffered()
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
@@ -71,7 +72,7 @@ class KeyedWindows(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
         if bounded != (self.layout.op.buffer is not None):
@@ -83,8 +84,7 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
     windows = definition(layout)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
     if records is not None and batch.needed is not None:
-        saw = records["actual" if "actual" in records.schema.names else "seen"]
-        batch.needed.add(ints(records["ts"]), ints(saw))
+        batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
     # At the end of the input no window stays open, however long its grace.
     after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
     opens = Opens(windows.open_from_ms(batch.closed_to), after)
@@ -124,7 +124,7 @@ def _emitted(
             out += rows
         else:
             yield from rows
-    window_forms.settle(stored)
+    window_forms.adapt_form(stored)
     if in_order:
         yield results.in_order(layout, results.concat(layout, out)) if len(out) > 1 else results.concat(layout, out)
 
@@ -132,7 +132,7 @@ def _emitted(
 def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens: Opens) -> tuple[list[pa.Table], _Late]:
     """The rows that the keys of a part emit, and its late records: (place in `part.records`, start, end)."""
     loaded = part.load()
-    rows, updates, late, seen = _take_in(layout, loaded, part.records, batch)
+    rows, updates, late, seen = _apply_records(layout, loaded, part.records, batch)
     entries = loaded.entries
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens.before))
@@ -149,7 +149,7 @@ def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens:
     return out, late
 
 
-def _take_in(
+def _apply_records(
     layout: Layout, loaded: Loaded, records: pa.Table | None, batch: Batch
 ) -> tuple[pa.Table, pa.Table, _Late, Ints]:
     """The windows after the batch, its updates, its late records, and the stream time that each update's record saw.
@@ -160,29 +160,29 @@ def _take_in(
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
     both = concat_tables([loaded.rows.select(layout.keys), records.select(layout.keys)])
     codes = grouping.codes([both[name] for name in layout.keys])
-    held, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
+    stored_codes, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
     place = np.arange(len(new))
-    has_come = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
-    has_come[new] = True
-    touched = has_come[held]
+    has_record = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    has_record[new] = True
+    touched = has_record[stored_codes]
     untouched = loaded.rows.filter(pa.array(~touched))
-    mine, held = loaded.rows.filter(pa.array(touched)), held[touched]
+    mine, stored_codes = loaded.rows.filter(pa.array(touched)), stored_codes[touched]
     if session_batch.applies(layout):
-        whole, rest, in_order = session_batch.apply(layout, mine, held, records, new)
+        whole, rest, in_order = session_batch.apply(layout, mine, stored_codes, records, new)
         untouched = concat_tables([untouched.select(whole.schema.names), whole])
-        mine, held = mine.filter(pa.array(rest)), held[rest]
+        mine, stored_codes = mine.filter(pa.array(rest)), stored_codes[rest]
         order = batch.order(records) if in_order.any() else place[:0]
         place = np.flatnonzero(in_order[order])
         records, new = records.take(pa.array(order[place])).drop_columns(["chunk", "offset"]), new[order[place]]
-    at_once: sliding_batch.Taken | None = None
+    at_once: sliding_batch.AtOnce | None = None
     if sliding_batch.applies(layout, batch):
-        at_once = sliding_batch.apply(layout, mine, held, records, new)
+        at_once = sliding_batch.apply(layout, mine, stored_codes, records, new)
     if at_once is not None:
         untouched = concat_tables([untouched.select(at_once.rows.schema.names), at_once.rows])
-        mine, held = mine.filter(pa.array(at_once.left_stored)), held[at_once.left_stored]
-        place = np.flatnonzero(at_once.left)
+        mine, stored_codes = mine.filter(pa.array(at_once.rest_stored)), stored_codes[at_once.rest_stored]
+        place = np.flatnonzero(at_once.rest)
         records, new = records.take(pa.array(place)), new[place]
-    rows, updates, late, seen = _one_by_one(layout, mine, held, records, new, batch)
+    rows, updates, late, seen = _one_by_one(layout, mine, stored_codes, records, new, batch)
     rows = concat_tables([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
     late = [(int(place[i]), start, end) for i, start, end in late]
     if at_once is None:
@@ -199,26 +199,26 @@ class _Updates:
 
 
 def _one_by_one(
-    layout: Layout, mine: pa.Table, held: Ints, records: pa.Table, new: Ints, batch: Batch
+    layout: Layout, mine: pa.Table, stored_codes: Ints, records: pa.Table, new: Ints, batch: Batch
 ) -> tuple[pa.Table, _Updates, _Late, Ints]:
-    """`_take_in` for records that are applied one by one."""
+    """`_apply_records` for records that are applied one by one."""
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
     counted = prior_values.counted(layout)
     every = layout.op.every_update or batch.single
-    entries, updates, late = _replay(layout, mine, held, records, new, aggregates, every or counted)
+    entries, updates, late = _replay(layout, mine, stored_codes, records, new, aggregates, every or counted)
     keys = records.select(layout.keys)
     rows = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
-    stored = set(zip(held.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
+    stored = set(zip(stored_codes.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
     if counted:
         batch.made = prior_values_of_made(layout, aggregates, keys, updates)
-    told = updates if every else _told(updates, new, stored)
+    emitted = updates if every else _last_updates(updates, new, stored)
     if counted:
-        batch.again = made_again(layout, keys, told)
-    record = np.array([update.record for update in told], np.int64)
-    return rows, _Updates(aggregates.table(keys, told), record), late, ints(records["seen"])[record]
+        batch.again = made_again(layout, keys, emitted)
+    record = np.array([update.record for update in emitted], np.int64)
+    return rows, _Updates(aggregates.table(keys, emitted), record), late, ints(records["seen"])[record]
 
 
-def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.Taken) -> pa.Table:
+def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.AtOnce) -> pa.Table:
     """The updates made one by one and `at_once` in one order: by record, or with caching by timestamp first."""
     both = concat_tables([updates.table, at_once.updates.select(updates.table.schema.names)])
     one_by_one = np.arange(updates.table.num_rows)
@@ -249,7 +249,7 @@ def _replay(
     by_key: dict[int, Entries] = {}
     columns = (ints(mine[name]).tolist() for name in ("start", "end", "ts"))
     for i, (code, start, end, ts) in enumerate(zip(mine_codes.tolist(), *columns, strict=True)):
-        by_key.setdefault(code, Entries()).put(kind.place(start, end), Entry(start, end, ts, aggregates.held(i)))
+        by_key.setdefault(code, Entries()).put(kind.place(start, end), Entry(start, end, ts, aggregates.stored(i)))
     updates: list[Update] = []
     last: dict[Any, Update] = {}
     wanted = layout.op.emits != "final" or layout.op.buffer is not None
@@ -259,7 +259,7 @@ def _replay(
     for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
         witness.setdefault(code, i)
         entries = by_key.setdefault(code, Entries())
-        changed, dropped = kind.take(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
+        changed, dropped = kind.apply(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))
         late += [(i, *window) for window in dropped]
         if every:
             updates += [Update(i, entry) for entry in changed]
@@ -268,8 +268,8 @@ def _replay(
                 name = (code, entry.start, entry.end)
                 last.pop(name, None)
                 last[name] = Update(i, entry)
-    held = [(witness[code], entries.at[at]) for code, entries in by_key.items() for at in entries.places]
-    return held, updates if every else list(last.values()), late
+    windows_after = [(witness[code], entries.at[at]) for code, entries in by_key.items() for at in entries.places]
+    return windows_after, updates if every else list(last.values()), late
 
 
 class _Adder:
@@ -286,7 +286,7 @@ class _Adder:
         return self._aggregates.join(self._record, window, nodes)
 
 
-def _told(updates: list[Update], codes: Ints, stored: set[Any]) -> list[Update]:
+def _last_updates(updates: list[Update], codes: Ints, stored: set[Any]) -> list[Update]:
     """The updates emitted with caching: the last of each key and window (SEMANTICS 13), in timestamp order."""
     last: dict[Any, Update] = {}
     for update in updates:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.rows.record_times import arrival_times, known_times
 from tidegate.kernel.windows import window_table
 from tidegate.spec.columns import END, LATE_BY, REASON, START, STREAM_TIME, TIMESTAMP
 
@@ -29,11 +28,11 @@ def rows(layout: Layout, batch: Batch) -> pa.Table:
 
 def _late(layout: Layout, batch: Batch) -> pa.Table | None:
     """One row per (record, closed window): as many as the metric `late` counts."""
-    records = batch.whole()
+    records = batch.full_records()
     if records is None or not (layout.paned or layout.keyed):
         return None
     found = _closed_to(layout, records) if layout.paned else _noted(records, batch.late)
-    by = ints(_seen(found)) - ints(found["ts"])
+    by = ints(arrival_times(found)) - ints(found["ts"])
     return _shaped(layout, found, found["start"], found["end"], "late", by)
 
 
@@ -57,7 +56,7 @@ def _noted(records: pa.Table, late: list[tuple[int, int, int]]) -> pa.Table:
 
 
 def _skipped(layout: Layout, batch: Batch) -> pa.Table | None:
-    found = batch.outside()
+    found = batch.skipped()
     if found is None:
         return None
     nothing = pa.nulls(found.num_rows, pa.int64())
@@ -67,16 +66,7 @@ def _skipped(layout: Layout, batch: Batch) -> pa.Table | None:
 def _shaped(layout: Layout, found: pa.Table, start: Any, end: Any, reason: Any, by: Any) -> pa.Table:
     columns: dict[str, Any] = {name: found[column] for name, column in layout.record.items()}
     columns |= {START: start, END: end} if layout.op.windows is not None else {}
-    columns[TIMESTAMP] = _from_zero(found["ts"])
+    columns[TIMESTAMP] = known_times(found["ts"])
     columns[REASON] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
-    columns |= {LATE_BY: by, STREAM_TIME: _from_zero(_seen(found))}
+    columns |= {LATE_BY: by, STREAM_TIME: known_times(arrival_times(found))}
     return pa.table(columns).select(layout.late_schema.names).cast(layout.late_schema)
-
-
-def _seen(found: pa.Table) -> Any:
-    return found["actual" if "actual" in found.schema.names else "seen"]
-
-
-def _from_zero(times: Any) -> Any:
-    """Times with nulls for no instant: a timestamp that could not be read, stream time before the first record."""
-    return pc.if_else(pc.greater(times, NEVER), times, None)

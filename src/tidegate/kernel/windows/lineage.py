@@ -68,7 +68,7 @@ class Entries:
 class Aggregates(Protocol):
     """The aggregates of windows while records are applied; a node stands for one aggregate."""
 
-    def held(self, row: int) -> Any:
+    def stored(self, row: int) -> Any:
         """The node of a stored row."""
 
     def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:
@@ -101,7 +101,7 @@ class Lineage:
         self._parts: list[tuple[int, ...]] = []
         self._layout = layout
 
-    def held(self, row: int) -> int:
+    def stored(self, row: int) -> int:
         return row
 
     def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> int:
@@ -164,7 +164,7 @@ class Functions:
         self._records = functions.records_of(layout, records)
         self._copy = functions.copier(layout, records)
 
-    def held(self, row: int) -> Any:
+    def stored(self, row: int) -> Any:
         return self._stored[row]
 
     def add(self, record: int, window: tuple[int, int], node: Any, fresh: bool) -> Any:

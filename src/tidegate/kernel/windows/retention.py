@@ -47,12 +47,12 @@ def rows(layout: Layout, state: State) -> pa.Table:
     """The retained results that are still readable, with the schema of final results."""
     schema = layout.for_kind["final"].result_schema
     logs = _logs(state)
-    held = [table for name in logs.logs for table in logs.read(name)]
+    stored = [table for name in logs.logs for table in logs.read(name)]
     retention = layout.op.retention_ms
-    if not held or retention is None:
+    if not stored or retention is None:
         return schema.empty_table()
     # An aggregate that was added later is null in windows that had closed.
-    found = concat_tables([schema.empty_table(), *held]).select(schema.names)
+    found = concat_tables([schema.empty_table(), *stored]).select(schema.names)
     return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
 
 

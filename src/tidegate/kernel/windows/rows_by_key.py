@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.columns.arrays import Hashes, concat_tables
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import Fitting
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.store import Store
@@ -47,27 +46,29 @@ class RowsByKey:
         """All rows, some at a time."""
         return map(_rows, self.versions.read())
 
-    def add(self, held: pa.Table | None, rows: pa.Table) -> None:
-        """Replace the rows `held` of some keys by `rows`; a key of `held` that is not in `rows` is deleted."""
-        more, gone = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
-        if held is not None:
+    def add(self, stored: pa.Table | None, rows: pa.Table) -> None:
+        """Replace the rows `stored` of some keys by `rows`; a key of `stored` that is not in `rows` is deleted."""
+        more, deleted = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
+        if stored is not None:
             keys = self.layout.keys
-            both = concat_tables([held.select(keys), rows.select(keys)])
-            before, now = np.split(grouping.codes([both[name] for name in keys]), [held.num_rows])
+            both = concat_tables([stored.select(keys), rows.select(keys)])
+            before, now = np.split(grouping.codes([both[name] for name in keys]), [stored.num_rows])
             more -= np.isin(now, before)
-            left = held.filter(pa.array(~np.isin(before, now)))
+            left = stored.filter(pa.array(~np.isin(before, now)))
             rows = concat_tables([rows, left])
-            more, gone = (np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (gone, True)))
+            more, deleted = (
+                np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (deleted, True))
+            )
         if rows.num_rows:
-            self.versions.add(_versions(rows, gone), grouping.key_hash(self.layout, rows), more)
+            self.versions.add(_versions(rows, deleted), grouping.key_hash(self.layout, rows), more)
 
     def replace(self, rows: pa.Table) -> None:
         """Replace all rows by `rows`."""
         self.versions.replace(_versions(rows, np.zeros(rows.num_rows, bool)), grouping.key_hash(self.layout, rows))
 
 
-def _versions(rows: pa.Table, gone: object) -> pa.Table:
-    return rows.append_column("deleted", pa.array(gone))
+def _versions(rows: pa.Table, deleted: object) -> pa.Table:
+    return rows.append_column("deleted", pa.array(deleted))
 
 
 def _rows(versions: pa.Table) -> pa.Table:

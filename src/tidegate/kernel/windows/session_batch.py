@@ -3,7 +3,7 @@
 Stored sessions and records of a key, sorted by start, form stretches with no more than the gap between neighbours. A
 stretch is one session in every order of arrival, if each member was still open when the neighbour that it joins came:
 then every record found the session of the records before it. A key with a stretch that fails this, or with a record
-that was late by itself, goes to `sessions.take`, record by record.
+that was late by itself, goes to `sessions.apply`, record by record.
 
     gap 5, no grace: A@0, B@6, A@5 gives A two sessions: B closes the session at 0 before 5 comes. A is taken in order.
 """
@@ -33,21 +33,21 @@ def applies(layout: Layout) -> bool:
 
 
 def apply(
-    layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints
+    layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Table, codes: Ints
 ) -> tuple[pa.Table, Flags, Flags]:
     """The sessions of the keys that can be merged at once; flags of the stored rows and records of all other keys.
 
-    `held` and `codes` number the keys of `stored` and of `records`.
+    `stored_codes` and `codes` number the keys of `stored` and of `records`.
     """
     windows = layout.op.windows
     assert isinstance(windows, SessionWindows)
     members = _members(layout, stored, records)
-    seen = np.concatenate((np.full(len(held), NEVER), ints(records["seen"])))
+    seen = np.concatenate((np.full(len(stored_codes), NEVER), ints(records["seen"])))
     start, end = ints(members["start"]), ints(members["end"])
-    stretch, in_order = stretches(windows, np.concatenate((held, codes)), start, end, seen)
+    stretch, in_order = stretches(windows, np.concatenate((stored_codes, codes)), start, end, seen)
     if in_order.any():
         members, stretch = members.filter(pa.array(~in_order)), stretch[~in_order]
-    return _merged(layout, members, stretch), in_order[: len(held)], in_order[len(held) :]
+    return _merged(layout, members, stretch), in_order[: len(stored_codes)], in_order[len(stored_codes) :]
 
 
 def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen: Ints) -> tuple[Ints, Flags]:

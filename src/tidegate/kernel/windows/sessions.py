@@ -14,7 +14,7 @@ def place(start: int, end: int) -> tuple[int, int]:
     return end, start
 
 
-def take(
+def apply(
     windows: SessionWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
     """Let a record at `ts` join, bridge or open sessions in `entries`. Returns the updates and the closed windows.
@@ -39,7 +39,7 @@ def take(
     for session in found:
         entries.remove(place(session.start, session.end))
     # A session of this instant alone is overwritten; otherwise each session that was found gives a tombstone.
-    gone = [] if (start, end) == (ts, ts) else [Entry(e.start, e.end, e.end, None) for e in found]
+    tombstones = [] if (start, end) == (ts, ts) else [Entry(e.start, e.end, e.end, None) for e in found]
     result = Entry(start, end, end, node)
     entries.put(place(start, end), result)
-    return [*gone, result], []
+    return [*tombstones, result], []

@@ -32,7 +32,7 @@ def place(start: int, _end: int) -> int:
     return start
 
 
-def take(
+def apply(
     windows: SlidingWindows, entries: Entries, ts: int, open_from: int, add: Any
 ) -> tuple[list[Entry], list[tuple[int, int]]]:
     """Let a record at `ts` update and make windows in `entries`. Returns the updates and the closed windows.
@@ -59,7 +59,7 @@ class _Turn:
         self.d = windows.time_difference_ms
         self.end_of = windows.end_ms
         self.starts = entries.places
-        self.held = entries.at
+        self.windows = entries.at
         self.ts = ts
         self.open_from = open_from
         self.add = add
@@ -76,7 +76,7 @@ class _Turn:
             start = self.starts[at]
             if start < low:
                 break
-            window = self.held[start]
+            window = self.windows[start]
             if window.end > self.ts:
                 candidate = candidate or window
                 self._update(start, window)
@@ -88,31 +88,31 @@ class _Turn:
             else:
                 before, previous = window, window.ts
                 break
-        if previous is not None and previous + 1 not in self.held and previous + 1 + self.d >= self.ts:
+        if previous is not None and previous + 1 not in self.windows and previous + 1 + self.d >= self.ts:
             self._update(previous + 1, None)
-        if self.ts - self.d not in self.held:
+        if self.ts - self.d not in self.windows:
             reaches = before is not None and before.ts >= self.ts - self.d
             self._update(self.ts - self.d, before if reaches else None, makes=True)
         self._copy_to_right(candidate)
 
     def early(self) -> None:
         """SEMANTICS 3.2: the left window would start below 0, so [0, d] is the left window of all early records."""
-        combined = self.held.get(0)
+        combined = self.windows.get(0)
         candidate: Entry | None = None
         for start in self.starts[bisect_right(self.starts, 0) : bisect_right(self.starts, self.ts)]:
-            candidate = self.held[start]
+            candidate = self.windows[start]
             self._update(start, candidate)
         if candidate is None and combined is not None and combined.ts > self.ts:
             candidate = combined
         self._copy_to_right(candidate)
-        if combined is not None and combined.ts < self.ts and combined.ts + 1 not in self.held:
+        if combined is not None and combined.ts < self.ts and combined.ts + 1 not in self.windows:
             self._update(combined.ts + 1, None)
         self._update(0, combined)
 
     def _copy_to_right(self, candidate: Entry | None) -> None:
         """Make the record's right window if it is missing and not empty; the record itself is not in it."""
         start = self.ts + 1
-        if start not in self.held and candidate is not None and candidate.ts > self.ts:
+        if start not in self.windows and candidate is not None and candidate.ts > self.ts:
             self.updates.append(Entry(start, self.end_of(start), candidate.ts, candidate.node, prior=None))
 
     def _update(self, start: int, window: Entry | None, makes: bool = False) -> None:

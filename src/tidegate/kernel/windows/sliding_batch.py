@@ -12,7 +12,7 @@ difference is the end of one block of that length and the beginning of the next,
 windows.
 
 A record that finds some of its windows closed makes other windows. Its key, and a key whose stored windows may come
-from such a record, goes to `sliding.take`, record by record.
+from such a record, goes to `sliding.apply`, record by record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.kernel.time.stream_time import running_max
 from tidegate.spec.windows import SlidingWindows
 
 _ROOM = 2**61
-_NEVER = 2**62
+_AFTER_ALL = 2**62
 """After every record of a batch."""
 _SKETCHES = 4_096
 """Windows that are merged at a time if the state of each is a list."""
@@ -53,12 +53,12 @@ def applies(layout: Layout, batch: Batch) -> bool:
 
 
 @dataclass(frozen=True)
-class Taken:
+class AtOnce:
     """Windows (key, start, end, ts, state, deleted) after the batch, and their updates.
 
     Updates of one time are ordered by the `record` that made them, then by its `step` and the `place` in the step.
-    `left_stored` and `left` flag the stored rows and records of keys that are left over; `late` has the drops of the
-    other keys: (record, start, end).
+    `rest_stored` and `rest` flag the stored rows and records of keys that are applied record by record; `late` has the
+    drops of the other keys: (record, start, end).
     """
 
     rows: pa.Table
@@ -66,46 +66,48 @@ class Taken:
     record: Ints
     step: Ints
     place: Ints
-    left_stored: Flags
-    left: Flags
+    rest_stored: Flags
+    rest: Flags
     late: list[tuple[int, int, int]]
 
 
-def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes: Ints) -> Taken | None:
+def apply(layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Table, codes: Ints) -> AtOnce | None:
     """The windows of the keys that can be applied at once; None if no key can.
 
-    `held` and `codes` number the keys of `stored` and of `records`; the records are in order.
+    `stored_codes` and `codes` number the keys of `stored` and of `records`; the records are in order.
     """
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows)
     d = windows.time_difference_ms
-    key = Groups.of(np.concatenate((held, codes))).number
-    held, codes = key[: len(held)], key[len(held) :]
+    key = Groups.of(np.concatenate((stored_codes, codes))).number
+    stored_codes, codes = key[: len(stored_codes)], key[len(stored_codes) :]
     ts, starts = ints(records["ts"]), ints(stored["start"])
     if d > _ROOM or int(ts.max()) > MAX_MS - 2 * d - 2:
         return None
     open_from: Any = windows.open_from_ms(ints(records["seen"]))  # type: ignore[arg-type]
-    gone = ts + d < open_from
-    left = np.zeros(int(key.max()) + 1, np.bool_)
+    too_late = ts + d < open_from
+    rest = np.zeros(int(key.max()) + 1, np.bool_)
     # The earliest end of a record's windows: of its left window, or of the window of all early records.
-    left[codes[~gone & (np.maximum(ts, d) < open_from)]] = True
-    axis = _Axis.of(d, len(left), np.concatenate((held, codes[~gone])), np.concatenate((starts, ts[~gone])))
+    rest[codes[~too_late & (np.maximum(ts, d) < open_from)]] = True
+    axis = _Axis.of(
+        d, len(rest), np.concatenate((stored_codes, codes[~too_late])), np.concatenate((starts, ts[~too_late]))
+    )
     if axis is None:
         return None
-    left[_irregular(axis, stored, held, ts[~gone], codes[~gone], open_from[~gone])] = True
-    late = [(int(i), int(ts[i]), int(ts[i]) + d) for i in np.flatnonzero(gone & ~left[codes])]
+    rest[_irregular(axis, stored, stored_codes, ts[~too_late], codes[~too_late], open_from[~too_late])] = True
+    late = [(int(i), int(ts[i]), int(ts[i]) + d) for i in np.flatnonzero(too_late & ~rest[codes])]
 
-    mine = np.flatnonzero(~left[held])
-    mine = mine[radix_sort.argsort(axis.at(held[mine], starts[mine]))]
+    mine = np.flatnonzero(~rest[stored_codes])
+    mine = mine[radix_sort.argsort(axis.at(stored_codes[mine], starts[mine]))]
     kept = stored.take(pa.array(mine))
-    arrived = np.flatnonzero(~left[codes] & ~gone)
+    arrived = np.flatnonzero(~rest[codes] & ~too_late)
     order = radix_sort.argsort(axis.at(codes[arrived], ts[arrived]))
     theirs = arrived[order]
     if not len(theirs):
         none = np.zeros(0, np.int64)
-        return Taken(kept, kept.slice(0, 0), none, none, none, left[held], left[codes], late)
+        return AtOnce(kept, kept.slice(0, 0), none, none, none, rest[stored_codes], rest[codes], late)
     contents = _Contents(d, axis.at(codes[theirs], ts[theirs]), order, ts[theirs] < d)
-    shape = _Shape.of(contents, axis, held[mine], starts[mine], ints(kept["ts"]), codes[theirs], ts[theirs])
+    shape = _Shape.of(contents, axis, stored_codes[mine], starts[mine], ints(kept["ts"]), codes[theirs], ts[theirs])
     states = _States.of(layout, kept, records.take(pa.array(theirs)))
     try:
         after = _rows(layout, states, contents, shape)
@@ -115,7 +117,7 @@ def apply(layout: Layout, stored: pa.Table, held: Ints, records: pa.Table, codes
         return None
     untouched = kept.filter(pa.array(shape.untouched))
     rows = concat_tables([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
-    return Taken(rows, updates, arrived[made.record], made.step, made.place, left[held], left[codes], late)
+    return AtOnce(rows, updates, arrived[made.record], made.step, made.place, rest[stored_codes], rest[codes], late)
 
 
 @dataclass(frozen=True)
@@ -166,11 +168,11 @@ def _base(stored: Ints, reaches: Ints, places: Ints) -> Ints:
 
 
 def _next(ordered: Ints, places: Ints) -> Ints:
-    """The first of `ordered` behind each place, `_NEVER` if there is none."""
-    return np.append(ordered, _NEVER)[np.searchsorted(ordered, places, side="right")]
+    """The first of `ordered` behind each place, `_AFTER_ALL` if there is none."""
+    return np.append(ordered, _AFTER_ALL)[np.searchsorted(ordered, places, side="right")]
 
 
-def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
+def _irregular(axis: _Axis, stored: pa.Table, stored_codes: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
     """The keys whose stored windows differ from the windows that the times of their records make.
 
     Only windows that records of the batch can meet are checked; they are not older than two differences. While the
@@ -183,22 +185,22 @@ def _irregular(axis: _Axis, stored: pa.Table, held: Ints, ts: Ints, codes: Ints,
     asked = (first < MAX_MS) & (opened > d)
     # Early records have no windows of their own that would show their times.
     near = asked & (first <= 3 * d)
-    of_near = held[near[held]]
-    rows = np.flatnonzero((asked & ~near)[held])
+    of_near = stored_codes[near[stored_codes]]
+    rows = np.flatnonzero((asked & ~near)[stored_codes])
     if not len(rows):
         return of_near
-    held, starts, newest = held[rows], ints(stored["start"])[rows], ints(stored["ts"])[rows]
-    start = axis.at(held, starts)
+    stored_codes, starts, newest = stored_codes[rows], ints(stored["start"])[rows], ints(stored["ts"])[rows]
+    start = axis.at(stored_codes, starts)
     order = radix_sort.argsort(start)
-    held, start, newest = held[order], start[order], axis.at(held, newest)[order]
-    end, low = start + d, axis.at(held, first[held] - 2 * d)
+    stored_codes, start, newest = stored_codes[order], start[order], axis.at(stored_codes, newest)[order]
+    end, low = start + d, axis.at(stored_codes, first[stored_codes] - 2 * d)
     known = newest == end
-    times, of_times = end[known], held[known]
+    times, of_times = end[known], stored_codes[known]
     before = np.searchsorted(times, end, side="right") - 1
-    wrong = (before < 0) | (np.append(times, _NEVER)[before] != newest) | ~(known | _has(times, start - 1))
+    wrong = (before < 0) | (np.append(times, _AFTER_ALL)[before] != newest) | ~(known | _has(times, start - 1))
     follows = _next(times, times) <= times + 1 + d
     alone = follows & ~_has(start, times + 1) & (times >= axis.at(of_times, first[of_times] - 2 * d))
-    return np.concatenate((of_near, held[wrong & (start > low)], of_times[alone]))
+    return np.concatenate((of_near, stored_codes[wrong & (start > low)], of_times[alone]))
 
 
 @dataclass(frozen=True)
@@ -246,10 +248,10 @@ class _Shape:
 
     @classmethod
     def of(
-        cls, contents: _Contents, axis: _Axis, held: Ints, starts: Ints, newest: Ints, codes: Ints, ts: Ints
+        cls, contents: _Contents, axis: _Axis, stored_codes: Ints, starts: Ints, newest: Ints, codes: Ints, ts: Ints
     ) -> _Shape:
         d, at = contents.difference, contents.at
-        stored, reach = axis.at(held, starts), axis.at(held, newest)
+        stored, reach = axis.at(stored_codes, starts), axis.at(stored_codes, newest)
 
         first = np.diff(at, prepend=-1) > 0
         times = at[first]
@@ -268,7 +270,7 @@ class _Shape:
         base = np.where(own >= 0, own, _base(stored, reach, place))
         some = high > low
         offset = np.where(
-            some, np.append(axis.offset[codes], 0)[low], np.append(axis.offset[held], 0)[np.maximum(base, -1)]
+            some, np.append(axis.offset[codes], 0)[low], np.append(axis.offset[stored_codes], 0)[np.maximum(base, -1)]
         )
         newest = np.maximum(np.where(some, at[high - 1], _STORED), np.append(reach, _STORED)[base])
         begins, whole = _has(after_old, place), (stored, reach, untouched)
@@ -306,10 +308,10 @@ class _Pieces:
         return self.most(contents, contents.arrival)
 
     def earliest(self, contents: _Contents) -> Ints:
-        """The arrival of the first record of each window; `_NEVER` for none."""
+        """The arrival of the first record of each window; `_AFTER_ALL` for none."""
         n = len(contents.arrival) - 1
         found = self.most(contents, n - contents.arrival)
-        return np.where(found >= 0, n - found, _NEVER)
+        return np.where(found >= 0, n - found, _AFTER_ALL)
 
 
 @dataclass(frozen=True)
@@ -378,7 +380,7 @@ def _one(
         latest = pieces.latest(contents)
         return np.where(latest >= 0, states.stored + by_arrival[latest], shape.base)
     earliest = pieces.earliest(contents)
-    record = by_arrival[np.where(earliest < _NEVER, earliest, 0)]
+    record = by_arrival[np.where(earliest < _AFTER_ALL, earliest, 0)]
     return np.where(shape.base >= 0, shape.base, states.stored + record)
 
 
@@ -465,16 +467,16 @@ class _Creations:
     @classmethod
     def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
         first = np.diff(contents.at, prepend=-1) > 0
-        times, arrival = contents.at[first], np.append(contents.arrival[first], _NEVER)
+        times, arrival = contents.at[first], np.append(contents.arrival[first], _AFTER_ALL)
         before = np.where(shape.after_old, _STORED, arrival[_place(times, shape.place - 1)])
         left = arrival[_place(times, shape.place + contents.difference)]
         content = np.where(shape.base >= 0, _STORED, earliest)
-        right = np.where(before < _NEVER, np.maximum(before, content), _NEVER)
+        right = np.where(before < _AFTER_ALL, np.maximum(before, content), _AFTER_ALL)
         record = np.minimum(right, left)
         zero = shape.start == 0
         record = np.where(zero, np.minimum(record, earliest), record)
         step = np.where(left == record, LEFT, np.where(before == record, OWN_RIGHT, PREVIOUS_RIGHT))
-        both = ~shape.own & (left == right) & (left < _NEVER) & ~zero
+        both = ~shape.own & (left == right) & (left < _AFTER_ALL) & ~zero
         return cls(np.where(shape.own, _STORED - 1, record), step, both)
 
 
@@ -511,14 +513,14 @@ def _every_update(
     of_batch = np.maximum(flat - states.stored, -1)
     record = np.where(is_record, np.append(contents.arrival, _STORED)[of_batch], _STORED)
     since = created.record[window]
-    told = is_record & (record >= since)
+    has_update = is_record & (record >= since)
     # The row of a copy has the aggregate of the records before its creation.
     copied = np.flatnonzero(~shape.own & (created.step == OWN_RIGHT))
     behind = np.zeros(len(sizes), np.int64)
     np.add.at(behind, window, record < since)
-    again = np.flatnonzero(told & _twice(contents, shape, created)[window] & (record == since))
-    at = np.concatenate((np.flatnonzero(told), starts[copied] + behind[copied] - 1, again))
-    made_by = np.concatenate((record[told], created.record[copied], record[again]))
+    again = np.flatnonzero(has_update & _twice(contents, shape, created)[window] & (record == since))
+    at = np.concatenate((np.flatnonzero(has_update), starts[copied] + behind[copied] - 1, again))
+    made_by = np.concatenate((record[has_update], created.record[copied], record[again]))
     of = window[at]
     step = np.where(made_by == created.record[of], created.step[of], UPDATED)
     step[len(step) - len(again) :] = PREVIOUS_RIGHT
@@ -544,7 +546,7 @@ def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
         return twice
     low = np.searchsorted(contents.at, at[asked] - d - 1)
     high = np.searchsorted(contents.at, at[asked] - 1)
-    arrival = np.append(contents.arrival, _NEVER)
+    arrival = np.append(contents.arrival, _AFTER_ALL)
     earliest = np.minimum.reduceat(arrival, np.stack((low, high), axis=1).ravel())[::2]
     met = (high > low) & (earliest < created.record[asked])
     begins = np.searchsorted(shape.stored, at[asked]) > np.searchsorted(shape.stored, at[asked] - d)

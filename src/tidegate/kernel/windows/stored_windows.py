@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import sliding
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
@@ -83,7 +82,7 @@ class StoredWindows(Protocol):
     def count_open(self) -> OpenWindows:
         """The number of open windows, and the earliest time at which one may close; reads no rows."""
 
-    def buffered(self) -> Held:
+    def buffered(self) -> Buffered:
         """The rows that wait for their window to close."""
 
 
@@ -112,8 +111,3 @@ def no_windows(layout: Layout) -> pa.Table:
     keys = [layout.schema.field(name) for name in layout.keys]
     bounds = [pa.field(name, pa.int64()) for name in ("start", "end", "ts")]
     return pa.schema([*keys, *bounds, *layout.state_fields]).empty_table()
-
-
-def undeleted(rows: pa.Table) -> pa.Table:
-    """The rows with a column `deleted` that is false."""
-    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, bool)))

@@ -30,7 +30,7 @@ class Unwindowed(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["updates"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
 
 def _by_key(layout: Layout, state: State) -> RowsByKey:
@@ -44,14 +44,14 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
         return layout.result_schema.empty_table()
     by_key, hashes = _by_key(layout, state), grouping.key_hash(layout, rows)
     many = by_key.versions.are_many(hashes)
-    held = by_key.whole() if many else by_key.find(hashes)
-    one_window = None if held is None or not held.num_rows else _in_one_window(held)
+    stored = by_key.whole() if many else by_key.find(hashes)
+    one_window = None if stored is None or not stored.num_rows else _in_one_window(stored)
     merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
     merged = merged.drop_columns(["start"])
     if many:
         by_key.replace(merged)
     else:
-        by_key.add(held, merged)
+        by_key.add(stored, merged)
     return results.finish(layout, updates)
 
 

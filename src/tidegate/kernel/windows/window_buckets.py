@@ -15,16 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, later_ms
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import hash_tree
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import keyed_strict_bound
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, definition, kept, no_windows
 from tidegate.spec.windows import SlidingWindows
 
@@ -63,11 +62,11 @@ class WindowBuckets:
         closes = definition(self.layout).close_of_end_ms(totals.closes) if totals.windows else None
         return OpenWindows(totals.windows, closes)
 
-    def buffered(self) -> Held:
+    def buffered(self) -> Buffered:
         totals = self.state.logs.totals()
         if self.layout.op.buffer is not None:
-            return Held(totals.waits, totals.counts, totals.size)
-        return Held(totals.windows, totals.size, totals.size)
+            return Buffered(totals.waits, totals.counts, totals.size)
+        return Buffered(totals.windows, totals.size, totals.size)
 
     @property
     def writes_much(self) -> bool:

@@ -50,7 +50,7 @@ def in_buckets(layout: Layout, state: State) -> WindowBuckets:
     return stored
 
 
-def settle(stored: StoredWindows) -> None:
+def adapt_form(stored: StoredWindows) -> None:
     """After a batch, change the form if that helps the next batch, and drop versions that no longer count."""
     if isinstance(stored, WindowBuckets):
         if stored.layout.op.buffer is None and stored.writes_much:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.hash64 import upper_half
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -154,8 +155,8 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> In
 
 def _ranges(layout: Layout, panes: list[int]) -> tuple[Ints, Ints]:
     """The first and the last window that hold each pane."""
-    held = np.array(panes, np.int64)
-    return layout.panes.first_window(held), layout.panes.last_window(held)
+    of_panes = np.array(panes, np.int64)
+    return layout.panes.first_window(of_panes), layout.panes.last_window(of_panes)
 
 
 def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
@@ -216,7 +217,7 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Gro
     rows = _read(layout, state, fresh, group)
     # Sorted rows leave window by window, each whole.
     whole = layout.sorts or group.rows <= layout.tuning.close_rows
-    parts = [rows] if whole else _decoded(_dealt(layout, rows, group.rows))
+    parts = [rows] if whole else _decoded(_hash_partitioned(layout, rows, group.rows))
     yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
 
 
@@ -239,28 +240,28 @@ def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
     return grouping.merge(layout, rows, [*layout.keys, *by])
 
 
-def _dealt(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
+def _hash_partitioned(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
     """The tables, with `rows` rows, in parts by key, as compressed frames: all tables at once need too much memory."""
     parts = -(-rows // layout.tuning.part_rows)
-    dealt: list[list[bytes]] = [[] for _ in range(parts)]
+    encoded: list[list[bytes]] = [[] for _ in range(parts)]
     for table in tables:
         # The low half of the hash chose the task.
-        place = (grouping.key_hash(layout, table) >> np.uint64(32)) % np.uint64(parts)
-        for mine, rows_of_it in zip(dealt, radix_sort.split(table, place.astype(np.int64), parts), strict=True):
+        place = upper_half(grouping.key_hash(layout, table)) % np.uint64(parts)
+        for mine, rows_of_it in zip(encoded, radix_sort.split(table, place.astype(np.int64), parts), strict=True):
             mine.append(frames.encode(frames.SEGMENT, {}, rows_of_it))
-    return dealt
+    return encoded
 
 
-def _decoded(dealt: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
-    """The tables of each part of `_dealt`; each part is freed."""
-    while dealt:
-        yield (frames.decode(frames.SEGMENT, table)[1][0] for table in dealt.pop(0))
+def _decoded(encoded: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
+    """The tables of each part of `_hash_partitioned`; each part is freed."""
+    while encoded:
+        yield (frames.decode(frames.SEGMENT, table)[1][0] for table in encoded.pop(0))
 
 
 def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
     if layout.panes.shared:
-        held = ints(rows["open"]) <= window
-        rows = (rows if held.all() else rows.filter(pa.array(held))).drop_columns(["open"])
+        is_open = ints(rows["open"]) <= window
+        rows = (rows if is_open.all() else rows.filter(pa.array(is_open))).drop_columns(["open"])
     return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
 
 
@@ -269,8 +270,8 @@ def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
     first = np.searchsorted(windows, ints(rows["open"]))
     counts = len(windows) - first
     at = np.repeat(np.arange(rows.num_rows), counts)
-    taken = rows.drop_columns(["open"]).take(pa.array(at))
-    return taken.append_column("start", pa.array(windows[_expanded(first, counts, 1)]))
+    repeated = rows.drop_columns(["open"]).take(pa.array(at))
+    return repeated.append_column("start", pa.array(windows[_expanded(first, counts, 1)]))
 
 
 def _done(layout: Layout, pane: int, closes_at: int) -> bool:
@@ -282,5 +283,5 @@ def _compact(layout: Layout, state: State, pane: int) -> None:
     if log.rows > max(layout.tuning.compact_rows, layout.tuning.compact_growth * log.base):
         by = ["open"] if layout.panes.shared else []
         # Read now: the segments written below replace these.
-        dealt = _dealt(layout, state.segments(pane), log.rows)
-        state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(dealt)), log.windows)
+        encoded = _hash_partitioned(layout, state.segments(pane), log.rows)
+        state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(encoded)), log.windows)

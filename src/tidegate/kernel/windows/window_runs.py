@@ -59,9 +59,9 @@ class WindowRuns:
         rows = RowsByKey.of(layout, LogIndex.load(section, ranges), section, state.fitting)
         return cls(state, start, number, rows)
 
-    def add(self, held: pa.Table | None, rows: pa.Table) -> None:
+    def add(self, stored: pa.Table | None, rows: pa.Table) -> None:
         """`RowsByKey.add` with fewer rows than the window has, so that the window does not become empty."""
-        self.rows.add(held, rows)
+        self.rows.add(stored, rows)
         self._save()
 
     def replace(self, rows: pa.Table) -> None:

@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
-from tidegate.kernel.state.hash_tree import Hashes
 from tidegate.kernel.state.keyed_runs import count_keys
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES
@@ -70,7 +69,7 @@ class WindowTable(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.undeleted(self.layout, rows)) for rows in self.stored_rows(state)]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         found: dict[int, pa.Table] = {}
@@ -124,8 +123,8 @@ def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
 
 def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
     """Apply the batch to the tables of its windows. Returns the emitted rows and the number of records dropped late."""
-    taken, updates, late = _taken_in(layout, state, batch, closes_at)
-    return _emitted(layout, _store_and_close(layout, state, taken, closes_at), updates), late
+    changes, updates, late = _apply_batch(layout, state, batch, closes_at)
+    return _emitted(layout, _store_and_close(layout, state, changes, closes_at), updates), late
 
 
 def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) -> Iterator[pa.Table]:
@@ -145,16 +144,16 @@ def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) ->
     yield results.concat(layout, out)
 
 
-def _store_and_close(layout: Layout, state: State, taken: _Taken, closes_at: int) -> Iterator[pa.Table]:
+def _store_and_close(layout: Layout, state: State, changes: _Changes, closes_at: int) -> Iterator[pa.Table]:
     """Store the tables that the batch changed, and remove the windows that close. Yields the rows of closed windows.
 
     If the plan emits only updates, a window that the batch has not read is removed unread.
     """
     stretch = stretch_ms(layout)
     last = stretch - layout.panes.windows.advance_ms if stretch else 0
-    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *taken.tables}):
+    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *changes.tables}):
         ended = _closed(layout, name + last, closes_at)
-        rows = taken.tables.pop(name, None)
+        rows = changes.tables.pop(name, None)
         if rows is None:
             if ended and layout.op.emits == "updates":
                 forget(layout, state, name)
@@ -168,7 +167,7 @@ def _store_and_close(layout: Layout, state: State, taken: _Taken, closes_at: int
             rows = whole(layout, state, name)
         leaving, rest = (rows, rows.slice(0, 0)) if ended else _divided(layout, rows, closes_at)
         yield leaving
-        _store(layout, state, name, rest, as_runs=name in taken.few)
+        _store(layout, state, name, rest, as_runs=name in changes.few)
 
 
 def _parts(layout: Layout, state: State, name: int) -> Iterator[pa.Table]:
@@ -188,7 +187,7 @@ def _divided(layout: Layout, rows: pa.Table, closes_at: int) -> tuple[pa.Table, 
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Changes:
     """Changes of a batch that are not stored yet.
 
     tables  the tables that were read whole, by name
@@ -199,7 +198,7 @@ class _Taken:
     few: dict[int, Hashes]
 
 
-def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[_Taken, list[pa.Table], int]:
+def _apply_batch(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[_Changes, list[pa.Table], int]:
     """Apply the batch. Returns the changed tables, the updates, and the number of records dropped late.
 
     Stores the changes of windows with runs. A function of its own, so that its intermediate tables are freed before
@@ -207,7 +206,7 @@ def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tup
     """
     rows, late = _entries(layout, batch)
     if rows is None or not rows.num_rows:
-        return _Taken({}, {}), [], late
+        return _Changes({}, {}), [], late
     names = _names(layout, rows)
     touched, counts = np.unique(names, return_counts=True)
     few = _few(layout, state, rows, names, dict(zip(touched.tolist(), counts.tolist(), strict=True)))
@@ -215,17 +214,17 @@ def _taken_in(layout: Layout, state: State, batch: Batch, closes_at: int) -> tup
     found = {name: runs.rows.find(few[name]) for name, runs in by_key.items()}
     read = [whole(layout, state, name) for name in touched.tolist() if name in state.logs and name not in by_key]
     read += [placed(part, name) for name, part in found.items() if part is not None]
-    held = concat_tables(read) if read else None
-    merged, updates = apply(layout, held, rows, batch.single)
+    stored = concat_tables(read) if read else None
+    merged, updates = apply(layout, stored, rows, batch.single)
     if layout.op.buffer is not None:
-        merged = strict_bound.check(layout, state, held, rows, updates, merged)
-    told = [] if layout.op.emits == "final" else [results.for_kind(layout, "updates", updates)]
+        merged = strict_bound.check(layout, state, stored, rows, updates, merged)
+    emitted = [] if layout.op.emits == "final" else [results.for_kind(layout, "updates", updates)]
     tables = _by_table(layout, merged, touched)
     for name, runs in by_key.items():
         changed = unplaced(tables.pop(name))
         if not (_closed(layout, name, closes_at) and layout.op.emits == "updates"):
             runs.add(found[name], changed)
-    return _Taken(tables, few), told, late
+    return _Changes(tables, few), emitted, late
 
 
 def _few(layout: Layout, state: State, rows: pa.Table, names: Ints, counts: dict[int, int]) -> dict[int, Hashes]:
@@ -321,8 +320,8 @@ def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
     windows = np.maximum((last - first) // advance + 1, 0)
     at = np.repeat(np.arange(rows.num_rows), windows)
     nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
-    taken = rows if np.all(windows == 1) else rows.take(pa.array(at))
-    return taken.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
+    repeated = rows if np.all(windows == 1) else rows.take(pa.array(at))
+    return repeated.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
 
 
 def starts(layout: Layout, state: State) -> list[int]:
@@ -378,25 +377,25 @@ def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Tab
     return {int(n): rows.slice(low, high - low) for n, low, high in zip(touched, lows, highs, strict=True)}
 
 
-def apply(layout: Layout, held: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
+def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
     """The tables after the batch, and the updates: the last of each key and window, or the update of every record."""
     if layout.op.function is not None:
-        return functions.apply(layout, held, rows, every=layout.op.every_update or single)
+        return functions.apply(layout, stored, rows, every=layout.op.every_update or single)
     if not layout.op.pre_aggregates:
         rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
     if layout.since and not layout.closes:
         rows = rows.append_column(BORN, pa.repeat(max(0, *layout.since), rows.num_rows))
         kept.append(BORN)
-    both = concat_tables([held.select(kept), rows.select(kept)]) if held is not None else rows.select(kept)
+    both = concat_tables([stored.select(kept), rows.select(kept)]) if stored is not None else rows.select(kept)
     by = [*layout.keys, "start"]
     groups = Groups.of(grouping.codes([both[name] for name in by]))
     merged = grouping.merge(layout, both, by, groups)
     before = both.num_rows - rows.num_rows
     if layout.op.every_update:
         updates = _every_update(layout, both, groups, before)
-        told = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
-        return merged, told
+        emitted = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
+        return merged, emitted
     return merged, _touched(merged, groups.number[before:])
 
 
@@ -407,14 +406,14 @@ def _touched(merged: pa.Table, changed: Any) -> pa.Table:
     return merged.filter(pa.array(touched)).sort_by([("ts", "ascending"), ("start", "ascending")])
 
 
-def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> pa.Table:
+def _every_update(layout: Layout, both: pa.Table, groups: Groups, stored_rows: int) -> pa.Table:
     """The running aggregate at every new row, in order of arrival."""
     order, starts = groups.runs()
     by_group, place = pa.array(order), np.empty_like(order)
     place[order] = np.arange(len(order))
-    of_new = place[held:]
+    of_new = place[stored_rows:]
     back = pa.array(of_new)
-    columns: dict[str, Any] = {name: both[name].slice(held) for name in [*layout.keys, "start"]}
+    columns: dict[str, Any] = {name: both[name].slice(stored_rows) for name in [*layout.keys, "start"]}
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         try:
             scanned = acc.scan_runs([array(both[name]).take(by_group) for name in names], starts)
@@ -424,5 +423,5 @@ def _every_update(layout: Layout, both: pa.Table, groups: Groups, held: int) -> 
         columns |= {name: column.take(back) for name, column in zip(names, scanned, strict=True)}
     columns["ts"] = running_max(ints(both["ts"])[order], starts)[of_new]
     if BORN in both.schema.names:
-        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[held:]]))
+        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[stored_rows:]]))
     return pa.table(columns)

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.hash64 import from_upper_half, upper_half
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.state.hash_tree import Hashes
+from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
-from tidegate.kernel.suppress.suppression_metrics import Held
+from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows.closing_times import ClosingTimes
 from tidegate.kernel.windows.stored_windows import (
     Loaded,
@@ -32,7 +33,6 @@ from tidegate.kernel.windows.stored_windows import (
     kept,
     no_windows,
     open_ms,
-    undeleted,
 )
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
@@ -41,8 +41,6 @@ _USELESS = 8
 
 _STEPS = 8
 """Steps per time difference in the counts of windows that outlive their close."""
-
-_HALF = np.uint64(32)
 
 _LOOKED_AT = "looked_at"
 
@@ -61,8 +59,8 @@ class WindowsByKey:
     def of(cls, layout: Layout, state: State, opens: Opens) -> WindowsByKey:
         """The windows of a state; none if it has them in buckets."""
         # Windows that close in this batch may be read after they were written.
-        left = partial(_left, layout, opens.before)
-        versions = KeyedRuns.of(state.by_key, state.by_key.store, left, state.fitting)
+        current = partial(_current, layout, opens.before)
+        versions = KeyedRuns.of(state.by_key, state.by_key.store, current, state.fitting)
         return cls(layout, state, opens, versions, ClosingTimes.of(state, open_ms(layout)))
 
     def parts(self, records: pa.Table | None, divides: bool) -> Parts:
@@ -73,7 +71,7 @@ class WindowsByKey:
             own = grouping.key_hash(self.layout, records)
             divided = divides and records.num_rows > most
             together = self._divided(records, own, most) if divided else [_Keys(self, own, records)]
-        due = due[~np.isin(due, own >> _HALF << _HALF)]
+        due = due[~np.isin(due, from_upper_half(upper_half(own)))]
         if self.layout.sorts and self.layout.op.emits == "both":
             # All final results leave in one order, behind the updates.
             return Parts([_Keys(self, np.concatenate((own, due)), records)])
@@ -89,9 +87,9 @@ class WindowsByKey:
         closes = definition(self.layout).close_of_end_ms(self.closing.earliest())
         return OpenWindows(many, closes if many else None)
 
-    def buffered(self) -> Held:
+    def buffered(self) -> Buffered:
         size = self.state.by_key.totals().size
-        return Held(self.state.open_windows, size, size)
+        return Buffered(self.state.open_windows, size, size)
 
     def put(self, rows: pa.Table) -> None:
         """Store windows of keys that have none so far."""
@@ -123,11 +121,11 @@ class WindowsByKey:
         """Drop versions that no longer count, if most do not."""
         useful = max(self.useful, self.layout.tuning.whole_rows)
         if self.state.by_key.totals().rows > _USELESS * useful:
-            replace(self.versions, left=partial(_left, self.layout, self.opens.after)).reduce()
+            replace(self.versions, current=partial(_current, self.layout, self.opens.after)).reduce()
 
     def load(self, hashes: Hashes) -> Loaded:
         """The windows of the keys with these hashes, and perhaps of some other keys."""
-        rows = _left(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
+        rows = _current(self.layout, self.opens.before, concat_tables([self._none(), *self.versions.find(hashes)]))
         looked_at = ints(rows[_LOOKED_AT] if self._can_go_on else rows["end"])
         return Loaded(self._shown(rows), looked_at=looked_at)
 
@@ -136,7 +134,7 @@ class WindowsByKey:
         assert loaded.looked_at is not None
         before, opens = loaded.rows, self.opens
         tables = [before, rows] if records is None else [before, rows, records]
-        keys = _codes(self.layout.keys, tables)
+        keys = grouping.codes_of_tables(self.layout.keys, tables)
         names = _names(keys[:2], [before, rows])
         was = np.full(int(max(part.max(initial=0) for part in names)) + 1, -1)
         was[names[0]] = np.arange(before.num_rows)
@@ -151,15 +149,15 @@ class WindowsByKey:
         again = is_open & (fresh | (looked_at < opens.after) | (looked_at > ends))
         looked_at = np.where(again, ends, looked_at)
         changed |= again
-        gone = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
+        removed = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
         versions = concat_tables(
             [
                 self._versions(rows.filter(pa.array(changed)), looked_at[changed], False),
-                self._versions(before.filter(pa.array(gone)), loaded.looked_at[gone], True),
+                self._versions(before.filter(pa.array(removed)), loaded.looked_at[removed], True),
             ]
         )
         hashes = grouping.key_hash(self.layout, versions)
-        more = np.append(fresh[changed].astype(np.int64), np.full(int(gone.sum()), -1))
+        more = np.append(fresh[changed].astype(np.int64), np.full(int(removed.sum()), -1))
         if versions.num_rows:
             self.versions.add(versions, hashes, more)
         noted = again[changed]
@@ -190,19 +188,19 @@ class WindowsByKey:
         none = self._versions(no_windows(self.layout), np.zeros(0, np.int64), False)
         return none.append_column("h", pa.array([], pa.int64()))
 
-    def _versions(self, rows: pa.Table, looked_at: Ints, gone: bool) -> pa.Table:
+    def _versions(self, rows: pa.Table, looked_at: Ints, deleted: bool) -> pa.Table:
         found = rows.select(no_windows(self.layout).schema.names)
         if self._can_go_on:
             found = found.append_column(_LOOKED_AT, pa.array(looked_at))
-        return found.append_column("deleted", pa.array(np.full(found.num_rows, gone)))
+        return found.append_column("deleted", pa.array(np.full(found.num_rows, deleted)))
 
     def _shown(self, versions: pa.Table) -> pa.Table:
         """Versions that count, as windows."""
-        return undeleted(versions.select(no_windows(self.layout).schema.names))
+        return marked_live(versions.select(no_windows(self.layout).schema.names))
 
     def _divided(self, records: pa.Table, hashes: Hashes, most: int) -> list[_Keys]:
         """Parts of about `most` records, those of a key together."""
-        high = hashes >> _HALF
+        high = upper_half(hashes)
         _, number, counts = np.unique(high, return_inverse=True, return_counts=True)
         part = ((np.cumsum(counts) - 1) // most)[number]
         each = [np.flatnonzero(part == one) for one in np.unique(part).tolist()]
@@ -226,17 +224,10 @@ class _Keys:
         self.stored.store(loaded, rows, self.records)
 
 
-def _left(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
+def _current(layout: Layout, opens: float, versions: pa.Table) -> pa.Table:
     """The versions that count if windows that end from `opens` on are open; `versions` has all versions of its keys."""
     last = last_versions([*layout.keys, "start"], versions)
     return last.filter(pa.array(kept(layout, last, opens)))
-
-
-def _codes(columns: list[str], tables: list[pa.Table]) -> list[Ints]:
-    """A number for each row, the same for equal rows in all tables."""
-    both = concat_tables([table.select(columns) for table in tables])
-    codes = grouping.codes([both[name] for name in columns])
-    return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
@@ -244,7 +235,7 @@ def _names(keys: list[Ints], tables: list[pa.Table]) -> list[Ints]:
     starts = [
         pa.table({"key": pa.array(key), "start": array(rows["start"])}) for key, rows in zip(keys, tables, strict=True)
     ]
-    return _codes(["key", "start"], starts)
+    return grouping.codes_of_tables(["key", "start"], starts)
 
 
 def _met(keys: Ints, starts: Ints, ends: Ints, of_records: Ints, times: Ints) -> Flags:

@@ -35,7 +35,7 @@ def _of_one(stream: Stream) -> DataFrame:
     if not stream.steps:
         return frame
     check_carried(frame, frame.columns)
-    schema = map_filter.run(stream.steps, arrow_schema(frame.schema).empty_table()).schema
+    schema = map_filter.apply_steps(stream.steps, arrow_schema(frame.schema).empty_table()).schema
     check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     given, names = numbered(frame)
     given = known_by_name(given, numbers(names))
@@ -60,7 +60,7 @@ class _Stepper:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered_names = self.out.names
         for batch in renamed(batches, self.names):
-            rows = map_filter.run(self.steps, pa.Table.from_batches([batch]))
+            rows = map_filter.apply_steps(self.steps, pa.Table.from_batches([batch]))
             done = rows.select(self.schema.names).cast(self.schema)
             yield from renamed(done.to_batches(), numbered_names)
 

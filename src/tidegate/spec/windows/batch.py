@@ -87,8 +87,7 @@ class BatchWindows:
             >>> tg.BatchWindows.of_size("10 ms").close_ms(20)
             30
         """
-        end: int = later_ms(start_ms, self.size_ms)
-        return end
+        return self.end_ms(start_ms)
 
     def end_ms(self, start_ms: int) -> int:
         """The end of a window; it does not belong to the window.
