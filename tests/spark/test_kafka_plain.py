@@ -22,7 +22,7 @@ import tidegate as tg
 from spark.replay import collect
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.raw import Counts
@@ -189,7 +189,8 @@ def test_keys_as_text_several_topics_and_headers(spark: SparkSession) -> None:
 
 def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: SparkSession) -> None:
     schema = "user string, at long"
-    written_ = [0, 1_767_225_600_000, -5, 10**15, plain.MOST_MS, plain.MOST_MS + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
+    largest = MAX_TIMESTAMP_MS
+    written_ = [0, 1_767_225_600_000, -5, 10**15, largest, largest + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
     records = [json.dumps({"user": "A", "at": at}).encode() for at in written_]
     source = decoded_stream(values(spark, *records), key="user", value=schema, timestamp="at", name="events")
     times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]

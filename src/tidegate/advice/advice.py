@@ -17,8 +17,6 @@ from tidegate.spec.windows import TimeWindows
 FORMAT = 1
 """The version of `Advice.as_dict`."""
 _USUAL_GAPS = 0.999
-_CLOCKS_AHEAD = 0.001
-"""The largest share of records that a guard against clocks running ahead may skip."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
-from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
@@ -59,9 +59,6 @@ from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
 """Most tasks over a static DataFrame, which has no checkpoint that fixes their number; more only cost."""
-
-LAST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Largest timestamp of Spark (ms): Spark counts microseconds in 64 bits."""
 
 MOST_KEY_BYTES = 600_000
 """Most bytes of expected keys: they travel inside the stateful step, which must stay below 1 MB (processor.Stage)."""
@@ -249,6 +246,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
     frame, layout = _operate(edge.node, drains, tuning, observed)
     columns = {name: col(name) for name in layout.output_schema.names}
     if op.needs_wall_clock:
+        # The kernel's own name: rows of an operator have the kernel's columns. Rows of a user have WALL_CLOCK.
         columns["wall_clock"] = _wall_clock()
     clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
     return _Input(frame, columns, pa.schema([*layout.output_schema, *clock]))
@@ -409,7 +407,7 @@ def _shown(name: str, how: str = "{}") -> dict[str, str]:
 
 _INSTANT = "timestamp_millis({})"
 # The end is null for a window without an end, and for an end beyond the largest timestamp.
-_END = f"CASE WHEN {{0}} <= {LAST_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
+_END = f"CASE WHEN {{0}} <= {MAX_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
 _START_AND_END = f"struct({_INSTANT} AS `start`, {_END.format(quoted(END))} AS `end`)".replace("{}", "{0}")
 _PUBLIC = {
     START: f"CASE WHEN {quoted(START)} IS NOT NULL THEN {_START_AND_END.format(quoted(START))} END AS `window`",

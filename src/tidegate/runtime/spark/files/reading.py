@@ -19,8 +19,8 @@ from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineForma
 from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
+from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader
 from tidegate.runtime.spark.raw import Counts, Opener
 from tidegate.spec.columns import OURS
 
@@ -219,7 +219,7 @@ class LineReading:
         """An event time in epoch milliseconds as a timestamp, null beyond its range; other columns as they are."""
         if name != self.time or not isinstance(kind, LongType):
             return column
-        return F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
+        return F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
 
 
 @dataclass(frozen=True)

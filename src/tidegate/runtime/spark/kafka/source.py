@@ -18,8 +18,9 @@ from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
 from tidegate.runtime.spark.raw import Opener
 from tidegate.runtime.spark.session.config import connector
@@ -414,7 +415,7 @@ class _Reading:
     def _instant(self, column: Column, kind: DataType) -> Column:
         if isinstance(kind, LongType):
             # Null beyond the range of a timestamp: the stream counts the record, and goes on.
-            column = F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
+            column = F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 
     def _meta(self) -> dict[str, Column]:
