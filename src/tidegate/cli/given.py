@@ -20,6 +20,11 @@ from tidegate.dsl import Result
 from tidegate.errors import TidegateError
 
 PATIENCE_SECONDS = 10
+NO_BATCH = (
+    "No micro-batch has finished yet. Run the command again after the first one. An endpoint shows only queries that "
+    "started after tg.metrics.serve(spark)."
+)
+"""The output of commands that find no operator."""
 _FORMAT = 1
 
 

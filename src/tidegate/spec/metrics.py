@@ -291,18 +291,25 @@ _OVERTIME = "intermediate_result_suppression_overtime_min"
 METRICS: tuple[Metric, ...] = (
     Metric("records_total", "total", "records", "records taken or dropped late, without skipped records"),
     Metric("emitted_total", "total", "rows", "rows that left the operator, of all outputs"),
-    _gauge("record-lateness-avg", "ms", "stream time that a record saw less its timestamp, on average"),
+    _gauge(
+        "record-lateness-avg", "ms", "average lateness of a record: the stream time at its arrival minus its timestamp"
+    ),
     _gauge("record-lateness-max", "ms", "the largest lateness of a record"),
     Metric("grace", "gauge", "ms", "the grace of the windows", needs=GRACE_NEEDED),
     Metric(
         "grace_enough",
         "gauge",
         "ms",
-        "the shortest round grace that would have left no more than 0.1 % of the (record, window) pairs (of sliding "
-        "windows, sessions and joins: of the records) of the last 24 hours late; of sessions a shorter one may do",
+        "the shortest round grace with which at most 0.1 % of the (record, window) pairs of the last 24 hours would "
+        "have been late (sliding windows, sessions and joins: of the records; for sessions it is an upper bound)",
         needs=GRACE_NEEDED,
     ),
-    *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),
+    *_counted(
+        "late-record-drop",
+        "records",
+        "records dropped because their window was closed, counted once per window",
+        "late",
+    ),
     *_counted(
         "expired-window-record-drop",
         "records",
@@ -348,15 +355,20 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "emit-final-latency-avg",
         "ms",
-        "wall clock from the start of the batch in the operator until its final results left, on "
-        "average over the batches with final results",
+        "average wall-clock time from the start of the batch in the operator until its final results left, over the "
+        "batches with final results",
         "emit_final_records",
     ),
-    _gauge("emit-final-latency-max", "ms", "the largest such latency", "emit_final_records"),
+    _gauge(
+        "emit-final-latency-max",
+        "ms",
+        "longest wall-clock time from the start of the batch in the operator until its final results left",
+        "emit_final_records",
+    ),
     *_counted("emit-final-records", "rows", "final results that left", "emit_final_records"),
-    Metric("open_windows", "gauge", "windows", "open windows, in the task that has most"),
+    Metric("open_windows", "gauge", "windows", "open windows of the task with the most open windows"),
     Metric("stream_time", "gauge", "ms since 1970", "the stream time; -1 before the first record"),
-    Metric("stream_time_lag", "gauge", "ms", "wall clock at the time of reading less stream time"),
+    Metric("stream_time_lag", "gauge", "ms", "wall clock when the metric is read, minus stream time"),
 )
 
 PER_STORE = tuple(

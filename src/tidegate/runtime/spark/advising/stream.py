@@ -176,7 +176,7 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
         if many := sum(row[4 + place] for row in told):
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
             raise InputError(
-                f"{many} records with a key and a time have no {what}, and without it nobody can say when they came. "
+                f"{many} records with a key and a time have no {what}, and without it their order is unknown. "
                 f"Drop such records before, or leave {what}= out."
             )
     there = [row for row in told if row[3]]
