@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tidegate.demo.alerts import FEWEST_SCHEDULED
 from tidegate.demo.check import Expected
-from tidegate.demo.flights import AIRPORT_TIME, CANCELLED, MEANT, NO_AIR_TIME
+from tidegate.demo.flights import AIRPORT_TIME, CANCELLED, LANDED, NO_AIR_TIME
 from tidegate.demo.grace import Cost
 from tidegate.demo.picture import AIRPORTS
 from tidegate.demo.stream import Counts, Run
@@ -28,7 +28,7 @@ def show_input(console: Console, reports: pd.DataFrame) -> None:
     console.print(
         f"[bold]{len(reports):,} flights left, or should have left, New York in 2013.[/bold] The event is a departure, "
         "and\nits report comes in when the plane lands, 20 minutes to 12 hours later: reports arrive out of order.\n"
-        f"  {of[MEANT]:>7,} landed\n"
+        f"  {of[LANDED]:>7,} landed\n"
         f"  {of[CANCELLED]:>7,} {CANCELLED}: the report has no timestamp; tidegate skips it and counts it\n"
         f"  {of[NO_AIR_TIME]:>7,} {NO_AIR_TIME}: reported when the slowest flight of the route would have landed\n"
     )

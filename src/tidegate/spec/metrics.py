@@ -161,13 +161,13 @@ NUMBERS = (
     Number("spilled_bytes_change", "sum", WAKES),
 )
 
-HELD = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
+BUFFER_SIZES = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
 """Sizes of buffers, summed over all tasks."""
 
 
-def change_of(held: str) -> str:
-    """The name of the number with the change of one of `HELD`."""
-    return f"{held.removesuffix('_current')}_change"
+def change_of(size: str) -> str:
+    """The name of the number with the change of one of `BUFFER_SIZES`."""
+    return f"{size.removesuffix('_current')}_change"
 
 
 def numbers(measured: Iterable[str], stores: Mapping[str, tuple[int, Iterable[str]]] | None = None) -> dict[str, str]:

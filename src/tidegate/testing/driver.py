@@ -160,7 +160,7 @@ class TopologyTestDriver:
         for entry in entries:
             if schema is not None:
                 entry.inputs.learn(schema, stream)
-                if self._nodes and entry.inputs.reads(stream) and all(b.as_read for b in entry.inputs.branches):
+                if self._nodes and entry.inputs.reads(stream) and all(b.is_source for b in entry.inputs.branches):
                     entry.types.learn_schema(schema)
             taken.append(entry.inputs.take(records, stream, self._piped) if entry.inputs.reads(stream) else [])
         if self._drained:

@@ -201,7 +201,7 @@ def _operate(
     streaming = is_streaming(frame)
     config.check(frame.sparkSession, streaming=streaming)
     for stream in op.sides or (op.stream,):
-        if not stream.ordered and not stream.behind:
+        if not stream.ordered and not stream.from_upstream:
             _warn_unordered(op, stream, streaming)
     _check_alike(node, inputs)
     tasks = task_count(op, frame)
@@ -279,7 +279,7 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
     unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
-    if op.stream.as_read:
+    if op.stream.is_source:
         columns = input_columns(op, frame)
         schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
@@ -294,7 +294,7 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
     """The columns whose values reach the operator; of other columns it learns at most whether they are null."""
-    if branch.raw is not None or not op.stream.as_read:
+    if branch.raw is not None or not op.stream.is_source:
         return tuple(columns_read(op, branch, names))
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
@@ -376,7 +376,7 @@ def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> p
     computed = {"empty": BooleanType(), "deleted": BooleanType(), "partition": types.get(op.stream.partition or "")}
     fields = []
     for name in columns:
-        given = types.get(name if not op.stream.as_read else name.partition(":")[2])
+        given = types.get(name if not op.stream.is_source else name.partition(":")[2])
         fields.append(StructField(name, given or computed.get(name) or LongType()))
     return arrow_schema(StructType(fields))
 
