@@ -96,7 +96,7 @@ def is_endpoint(source: str) -> bool:
     return urlsplit(source).scheme in ("http", "https")
 
 
-def told(source: str, query: str | None) -> list[dict[str, Any]]:
+def running_operators(source: str, query: str | None) -> list[dict[str, Any]]:
     """Read the operators of all queries, or of one `query`, from the endpoint of running queries, as JSON values.
 
     Raises TidegateError if no endpoint answers, its answer cannot be read, or there is no such query.

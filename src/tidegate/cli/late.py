@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.cli.given import NO_BATCH, is_endpoint, told
+from tidegate.cli.given import NO_BATCH, is_endpoint, running_operators
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
 from tidegate.instants import show_ms
@@ -37,7 +37,7 @@ def run(parsed: argparse.Namespace) -> int:
             f"late takes the address of an endpoint, not {parsed.source!r}: a checkpoint does not count the records "
             "that were not taken. Serve the metrics of the query (tg.metrics.serve(spark)) and give http://127.0.0.1:9464."
         )
-    found = [_of(one) for one in told(parsed.source, parsed.query)]
+    found = [_of(one) for one in running_operators(parsed.source, parsed.query)]
     if parsed.json:
         print(json.dumps(found))
         return 0
@@ -52,9 +52,9 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def graces_table(told: Mapping[str, Any]) -> str:
+def graces_table(reported: Mapping[str, Any]) -> str:
     """A table of graces and their late shares, from the graces that an endpoint reports."""
-    graces = Graces(told["today"], told["total"], dict(told["needed"]), told["windows"])
+    graces = Graces(reported["today"], reported["total"], dict(reported["needed"]), reported["windows"])
     enough = graces.enough()
     listed = sorted({0, graces.today, enough, *map(graces.enough, _SHARES)})
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from tidegate.cli.given import NO_BATCH, add_settings, is_endpoint, require_pyspark, session, told
+from tidegate.cli.given import NO_BATCH, add_settings, is_endpoint, require_pyspark, running_operators, session
 from tidegate.spec.pending import Pending
 
 _DESCRIPTION = """Shows the rows that each operator of a query holds back, the stream time they wait for, how far away
@@ -28,7 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Print the waiting rows. Raises CheckpointError if there is no state, TidegateError if no endpoint answers."""
     if is_endpoint(parsed.source):
-        found = [(one["query"], Pending.from_dict(one["pending"])) for one in told(parsed.source, parsed.query)]
+        operators = running_operators(parsed.source, parsed.query)
+        found = [(one["query"], Pending.from_dict(one["pending"])) for one in operators]
     else:
         require_pyspark("pending")
         from tidegate.runtime.spark.checkpoints.reading import pending

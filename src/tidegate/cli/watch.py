@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidegate.cli.given import NO_BATCH, is_endpoint, told
+from tidegate.cli.given import NO_BATCH, is_endpoint, running_operators
 from tidegate.cli.late import graces_table
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
@@ -42,7 +42,7 @@ def run(parsed: argparse.Namespace) -> int:
             f"watch takes the address of an endpoint, not {parsed.endpoint!r}. Serve the metrics of the query "
             f"(tg.metrics.serve(spark)) and give {DEFAULT}; `tidegate pending` looks at a checkpoint."
         )
-    found = told(parsed.endpoint, parsed.query)
+    found = running_operators(parsed.endpoint, parsed.query)
     if parsed.json:
         print(json.dumps(found))
     elif parsed.once:
@@ -77,8 +77,8 @@ def _lines(one: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"    {line}" for line in graces_table(one["graces"]).splitlines())
 
 
-def _partitions(told: list[tuple[str, int, float]]) -> Iterator[str]:
-    listed = sorted(told, key=lambda one: one[1])
+def _partitions(partitions: list[tuple[str, int, float]]) -> Iterator[str]:
+    listed = sorted(partitions, key=lambda one: one[1])
     first, latest = listed[-1][1], max(heard for *_, heard in listed)
     rows = [
         [str(name), show_instant(reached), show_ms(first - reached), show_ms(round(latest - heard))]

@@ -89,14 +89,14 @@ def show_open(console: Console, expected: Expected) -> None:
     """Print the windows that were still open when the stream ended."""
     airports = pd.DataFrame(expected.still_open.keys(), columns=["origin", "start"])
     airports["departures"] = [result.departures for result in expected.still_open.values()]
-    told = []
+    parts = []
     for origin, hours in airports.groupby("origin"):
         first, last = (f"{_local_ms(ms):%d %b %H:%M}" for ms in (hours["start"].min(), hours["start"].max()))
-        told.append(f"{origin} {len(hours)}, starting {first} to {last} ({hours['departures'].sum():,} departures)")
-    if told:
+        parts.append(f"{origin} {len(hours)}, starting {first} to {last} ({hours['departures'].sum():,} departures)")
+    if parts:
         console.print(
             f"[bold]Windows still open when the reports ended: {len(airports):,}.[/bold] Nothing came after them that "
-            f"could close them, so they were not let out. {'; '.join(told)}."
+            f"could close them, so they were not let out. {'; '.join(parts)}."
         )
 
 
@@ -175,10 +175,10 @@ def _days(rows: pd.DataFrame) -> Table:
     days = alerts.assign(local=local, day=local.dt.floor("D")).groupby("day")
     for day, hours in sorted(days, key=lambda pair: (-len(pair[1]), pair[0]))[:_DAYS_SHOWN]:
         worst = hours.assign(share=hours["departures"] / hours["scheduled"]).nsmallest(3, "share")
-        told = [
+        shown = [
             f"{row.origin} {row.local:%H}h {row.departures} of {row.scheduled}" for row in worst.itertuples(index=False)
         ]
-        table.add_row(f"{day:%a %d %b}", str(len(hours)), ", ".join(told) + (", ..." if len(hours) > 3 else ""))
+        table.add_row(f"{day:%a %d %b}", str(len(hours)), ", ".join(shown) + (", ..." if len(hours) > 3 else ""))
     return table
 
 

@@ -206,15 +206,15 @@ def _of_place(number: Number, place: int) -> str:
     return _TERM.sub(lambda term: f"{term[1]}({at_place(term[2], place)})", number.how)
 
 
-def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
+def timed(own: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
     """The numbers of a task that need the wall clock: its part of a batch began at `began_ms` and is done at `now_ms`.
 
-    `told` are its other numbers.
+    `own` are its other numbers.
     """
     more = {}
-    if told["stream_time"] >= 0:
-        more["stream_time_lag"] = now_ms - told["stream_time"]
-    if told.get("emit_final_records"):
+    if own["stream_time"] >= 0:
+        more["stream_time_lag"] = now_ms - own["stream_time"]
+    if own.get("emit_final_records"):
         more["emit_final_latency"] = now_ms - began_ms
     return more
 
@@ -237,8 +237,8 @@ def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> d
     def of(term: Term) -> float | None:
         if term.how == "number":
             return float(term.of)
-        told = [task[term.of] for task in tasks if term.of in task]
-        return _COMBINE[term.how](told) if told else None
+        values = [task[term.of] for task in tasks if term.of in task]
+        return _COMBINE[term.how](values) if values else None
 
     def value(made: Formula) -> float | None:
         over = of(made.over)

@@ -33,7 +33,7 @@ from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import check_apart, col, quoted
-from tidegate.runtime.spark.raw import Counts, Opener, columns_read
+from tidegate.runtime.spark.raw import Counts, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
 from tidegate.runtime.spark.worker.garbage import spare_modules
@@ -73,7 +73,7 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """The stream whose rows the worker turns into the kernel's columns; None if Spark has done so already."""
-    opener: Opener | None = None
+    row_decoder: RowDecoder | None = None
     """Decodes records into rows; None if Spark hands over rows."""
     contiguous: bool = False
     """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
@@ -81,8 +81,8 @@ class Packer:
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
         keep()
-        if self.opener is not None:
-            batches = self.opener.rows(batches, counts)
+        if self.row_decoder is not None:
+            batches = self.row_decoder.rows(batches, counts)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
@@ -256,7 +256,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads: the `columns` that are read, and the `schema` of the kernel's columns.
 
-    `branch`, `opener` and `contiguous` are those of the Packer.
+    `branch`, `row_decoder` and `contiguous` are those of the Packer.
     """
 
     frame: DataFrame
@@ -264,13 +264,13 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    opener: Opener | None = None
+    row_decoder: RowDecoder | None = None
     contiguous: bool = False
 
     def packed(self, layout: Layout, tasks: int) -> Input:
         """The input with its map step."""
-        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
-        return Input(self.frame, self.columns, packer, None if self.opener is None else self.opener.observed)
+        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.row_decoder, self.contiguous)
+        return Input(self.frame, self.columns, packer, None if self.row_decoder is None else self.row_decoder.observed)
 
 
 def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
@@ -278,18 +278,18 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
-    unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
+    is_contiguous = contiguous.reads_contiguously(frame, branch.partition, branch.offset)
     if op.stream.is_source:
         columns = input_columns(op, frame)
         schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
-        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=unbroken)
+        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=is_contiguous)
     columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
         columns[WALL_CLOCK] = _wall_clock()
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=unbroken)
+    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -303,14 +303,14 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     name = branch.raw.observed
-    frame, opener = branch.raw.handed_over(wanted, None if name is None else _apart(name, observed))
+    frame, row_decoder = branch.raw.for_workers(wanted, None if name is None else _apart(name, observed))
     columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
         columns[WALL_CLOCK] = _wall_clock()
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
-    unbroken = branch.raw.contiguous
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
+    promised = branch.raw.contiguous
+    return _Input(frame, columns, schema, branch=branch.unbound, row_decoder=row_decoder, contiguous=promised)
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:

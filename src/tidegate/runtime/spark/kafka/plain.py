@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
@@ -230,7 +230,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Joiner(Opener):
+class Joiner(RowDecoder):
     """Puts the plain records and the others together, in the order in which they came."""
 
     wanted: pa.Schema

@@ -22,7 +22,7 @@ from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.raw import RowDecoder
 from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
@@ -338,7 +338,7 @@ class _Reading:
     def observed(self) -> str:
         return f"{self.name} source"
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
         """Plain records, read by the workers; and the other records that Spark can read."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is checked whether it is wanted or not.
