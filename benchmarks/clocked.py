@@ -21,7 +21,7 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.attach import Packer
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.state import SparkStore
 
@@ -41,12 +41,12 @@ def records(folder: Path) -> dict[int, Record]:
 
 
 @dataclass(frozen=True)
-class TimedOpener(Opener):
-    opener: Opener
+class TimedDecoder(RowDecoder):
+    row_decoder: RowDecoder
     clock: Clock
 
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-        return self.clock.pulled(self.opener.rows(batches, counts), "scan")
+        return self.clock.pulled(self.row_decoder.rows(batches, counts), "scan")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class TimedPack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         clock = Clock("pack")
-        opener = None if self.pack.opener is None else TimedOpener(self.pack.opener, clock)
-        blobs = replace(self.pack, opener=opener)(clock.pulled(batches, "Arrow out"), counts)
+        row_decoder = None if self.pack.row_decoder is None else TimedDecoder(self.pack.row_decoder, clock)
+        blobs = replace(self.pack, row_decoder=row_decoder)(clock.pulled(batches, "Arrow out"), counts)
         yield from clock.lent(blobs, "shuffle")
         tell(clock, "map", self.folder)
 

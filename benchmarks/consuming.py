@@ -44,8 +44,8 @@ def rows_of(topics: Topics, shape: Shape, consumer: str) -> DataFrame:
         options={**CONSUMER[consumer], "maxOffsetsPerTrigger": str(shape.rows)},
     )
     fields = arrow_schema(source.frame.schema)
-    frame, opener = source.node.raw.handed_over(pa.schema([fields.field(name) for name in COLUMNS]))
-    return frame.mapInArrow(lambda batches: counted(opener.rows(batches, Counts())), "rows long")
+    frame, row_decoder = source.node.raw.for_workers(pa.schema([fields.field(name) for name in COLUMNS]))
+    return frame.mapInArrow(lambda batches: counted(row_decoder.rows(batches, Counts())), "rows long")
 
 
 def seconds(frame: DataFrame) -> float:

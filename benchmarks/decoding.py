@@ -64,12 +64,12 @@ def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, float]:
     source = decoded_stream(raw, key="user", value="amount long", timestamp=None, name="events")
     columns = ["user", "amount", STAMP, "partition", "offset"]
     by_spark = source.frame.select(*columns)
-    frame, opener = source.node.raw.handed_over(arrow_schema(by_spark.schema))
+    frame, row_decoder = source.node.raw.for_workers(arrow_schema(by_spark.schema))
     plain = raw.select("key", "value", "timestamp", "partition", "offset")
     ways: dict[str, tuple[DataFrame, Rows]] = {
         "as bytes": (plain, iter),
         "read by Spark": (by_spark, iter),
-        "read by the workers": (frame, partial(opener.rows, counts=Counts())),
+        "read by the workers": (frame, partial(row_decoder.rows, counts=Counts())),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(1 + TURNS):

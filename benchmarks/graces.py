@@ -78,7 +78,7 @@ def batches(shape: Shape, count: int) -> Iterator[pa.RecordBatch]:
 @contextmanager
 def without() -> Iterator[None]:
     """Operations keep no histogram of graces."""
-    with mock.patch.object(Operation, "tells_graces", property(lambda _: False)):
+    with mock.patch.object(Operation, "reports_graces", property(lambda _: False)):
         yield
 
 

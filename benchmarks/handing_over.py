@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.options import arguments, save, say, session, versions
-from tidegate.runtime.spark.worker import septets
+from tidegate.runtime.spark.worker import seven_bit
 from tidegate.runtime.spark.worker.memory import keep
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MEGABYTE, VALUES, BATCHES, WARM = 1 << 20, 4, 7, 2
 FORMS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     "eight bits": (bytes, bytes),
-    "seven bits": (septets.pack, septets.unpack),
+    "seven bits": (seven_bit.pack, seven_bit.unpack),
 }
 
 

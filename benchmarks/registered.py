@@ -126,8 +126,8 @@ def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[Da
     """The ways of decoding by name: a frame, and the function that makes rows of its batches in a worker."""
     value = tg.kafka.schema_registry(registry.url, subject=topic.subject)
     source = decoded_stream(raw, key="user", value=value, timestamp="at", name="orders")
-    frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.select(*COLUMNS).schema))
-    found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, partial(opener.rows, counts=Counts()))}
+    frame, row_decoder = source.node.raw.for_workers(arrow_schema(source.frame.select(*COLUMNS).schema))
+    found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, partial(row_decoder.rows, counts=Counts()))}
     if topic.read is not None:
         body = topic.read(F.substring("value", 6, 2**31 - 1)).alias("row")
         by_spark = raw.select(body, "partition", "offset").select("row.*", "partition", "offset")

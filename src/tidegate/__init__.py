@@ -189,7 +189,7 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
         found = of.pending_of_chain()
     else:
         raise DefinitionTypeError(f"`of` is {of!r}, neither a StreamingQuery nor a TopologyTestDriver.")
-    print("\n".join(map(str, found)) or "No batch has told anything yet.")  # noqa: T201 - that is what it is for
+    print("\n".join(map(str, found)) or "No micro-batch has finished yet: call it again after the first one.")  # noqa: T201 - that is what it is for
     return found
 
 

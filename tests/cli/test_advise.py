@@ -175,7 +175,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ("path", "error"),
     [
         ("kafka://broker:9092", "the path is 'kafka://broker:9092'. Write kafka://HOST:PORT/TOPIC."),
-        ("kafka://broker:9092/events", "a topic needs --value, what its JSON holds"),
+        ("kafka://broker:9092/events", "a topic needs --value, the schema of its values"),
     ],
 )
 def test_a_topic_must_be_named(path: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:

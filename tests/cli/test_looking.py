@@ -14,6 +14,7 @@ import pytest
 
 import tidegate as tg
 from cli.fed import NOW, of_sessions, progress, served
+from tidegate.cli.given import NO_BATCH
 from tidegate.cli.main import main
 from tidegate.runtime.spark.metrics.endpoint import _Quiet
 from tidegate.runtime.spark.metrics.listener import Listener
@@ -56,7 +57,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 def test_what_waits_in_running_queries(endpoint: tuple[str, Listener], capsys: pytest.CaptureFixture[str]) -> None:
     url, listener = endpoint
-    assert said(capsys, "pending", url) == "No query has told anything yet.\n"
+    assert said(capsys, "pending", url) == f"{NO_BATCH}\n"
     listener.onQueryProgress(progress("alerts", "events", next_close=9_000, open_windows=3))
     listener.onQueryProgress(progress("alerts", "events", slowest_partition=4, slowest_time=5_000, next_close=8_000))
     assert said(capsys, "pending", url) == (
@@ -74,7 +75,7 @@ def test_what_waits_in_running_queries(endpoint: tuple[str, Listener], capsys: p
 
 def test_late_and_skipped(endpoint: tuple[str, Listener], capsys: pytest.CaptureFixture[str]) -> None:
     url, listener = endpoint
-    assert said(capsys, "late", url) == "No query has told anything yet.\n"
+    assert said(capsys, "late", url) == f"{NO_BATCH}\n"
     for _ in range(2):
         listener.onQueryProgress(progress("alerts", "events", record_lateness_avg=1500, record_lateness_max=4000))
     head, row = said(capsys, "late", url).splitlines()

@@ -69,7 +69,10 @@ def test_it_opens_the_page(url: str, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_before_the_first_batch_and_without_an_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
     with served(Listener()) as url:
         assert main(["watch", url, "--once"]) == 0
-    assert capsys.readouterr().out == "No query has told anything yet.\n"
+    assert capsys.readouterr().out == (
+        "No micro-batch has finished yet. Run the command again after the first one. An endpoint shows only queries "
+        "that started after tg.metrics.serve(spark).\n"
+    )
     assert main(["watch", "checkpoint"]) == 2
     assert "watch takes the address of an endpoint, not 'checkpoint'" in capsys.readouterr().err
 

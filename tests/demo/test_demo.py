@@ -80,7 +80,7 @@ def run_of(reports: pd.DataFrame, expected: check.Expected) -> Run:
 def test_every_flight_is_one_report_and_the_bad_ones_are_named(all_reports: pd.DataFrame) -> None:
     assert len(all_reports) == 336_776
     assert all_reports["status"].value_counts().to_dict() == {
-        flights.MEANT: 327_346,
+        flights.LANDED: 327_346,
         flights.CANCELLED: 8_255,
         flights.NO_AIR_TIME: 1_175,
     }
@@ -131,9 +131,9 @@ def test_when_reports_come_in() -> None:
     minutes = (reports["reported"] - pd.Timestamp("2013-01-01T17:00Z")) / pd.Timedelta(minutes=1)
     assert list(zip(reports["status"], minutes, strict=True)) == [
         (flights.CANCELLED, 0),
-        (flights.MEANT, 55),
+        (flights.LANDED, 55),
         (flights.NO_AIR_TIME, 10 + 55),
-        (flights.MEANT, 30 + 40),
+        (flights.LANDED, 30 + 40),
     ]
 
 

@@ -24,6 +24,8 @@ NAMES = {
 }
 OTHERS = ("testing.postgresql",)
 """Texts that look like a module of ours but are none."""
+CODE = re.compile(r"^[ \t]*(?:>>>|\.\.\.)[^\n]*|^[ \t]*```python.*?```", re.MULTILINE | re.DOTALL)
+"""Examples in docstrings: their variables may have the name of a room. `tests/docs` runs them."""
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
@@ -32,7 +34,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL)
         if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and starts):
-            yield token.start[0], token.string
+            yield token.start[0], CODE.sub("", token.string)
         before = token.type
 
 

@@ -129,7 +129,7 @@ class InLayout:
 
 
 def _misfit(op: Operation, live: Graces, late: int) -> str:
-    if not op.tells_graces:
+    if not op.reports_graces:
         return f"{op.name} tells of graces, and has none" if live.total else ""
     mine = live.late(live.today)
     # Sliding windows count each window that a late record misses.

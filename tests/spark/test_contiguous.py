@@ -38,8 +38,8 @@ def topic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return read
 
 
-def reads_stretches(frame: DataFrame, partition: str = "value", offset: str = "timestamp") -> bool:
-    return contiguous.reads_stretches(frame, partition, offset)
+def reads_contiguously(frame: DataFrame, partition: str = "value", offset: str = "timestamp") -> bool:
+    return contiguous.reads_contiguously(frame, partition, offset)
 
 
 KEEPING: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -67,32 +67,32 @@ CHANGING: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.parametrize("name", KEEPING)
 def test_what_keeps_rows_in_their_tasks_and_order(topic: Callable[..., DataFrame], name: str) -> None:
-    assert reads_stretches(KEEPING[name](topic()))
+    assert reads_contiguously(KEEPING[name](topic()))
 
 
 @pytest.mark.parametrize("name", CHANGING)
 def test_what_may_not(topic: Callable[..., DataFrame], name: str) -> None:
-    assert not reads_stretches(CHANGING[name](topic()))
+    assert not reads_contiguously(CHANGING[name](topic()))
 
 
 def test_columns_of_other_names(topic: Callable[..., DataFrame]) -> None:
     renamed = topic().select(F.col("value").alias("p"), F.col("timestamp").alias("o"))
-    assert reads_stretches(renamed.where("p > 1"), "p", "o")
-    assert not reads_stretches(renamed, "o", "p")
-    assert not reads_stretches(renamed, "p", "nothing")
+    assert reads_contiguously(renamed.where("p > 1"), "p", "o")
+    assert not reads_contiguously(renamed, "o", "p")
+    assert not reads_contiguously(renamed, "p", "nothing")
 
 
 @pytest.mark.parametrize("subscribe", [None, "clicks,views"])
 def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataFrame], subscribe: str | None) -> None:
-    assert not reads_stretches(topic(subscribe))
+    assert not reads_contiguously(topic(subscribe))
 
 
 def test_other_sources_promise_nothing(spark: SparkSession) -> None:
     rate = spark.readStream.format("rate").option("subscribe", "clicks").load()
-    assert not reads_stretches(rate)
+    assert not reads_contiguously(rate)
     static = spark.createDataFrame([(0, 0)], "value int, timestamp long")
-    assert not reads_stretches(static)
-    assert not contiguous.reads_stretches(rate, None, None)
+    assert not reads_contiguously(static)
+    assert not contiguous.reads_contiguously(rate, None, None)
 
 
 SCHEMA = schema_of(user=pa.string())

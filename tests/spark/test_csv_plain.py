@@ -249,7 +249,7 @@ def read_by_workers(
         spark, str(folder), key="user", timestamp="ts", format=format, schema=schema, options=options, streaming=False
     )
     raw: Any = source.node.raw  # type: ignore[union-attr]
-    return plain.PLAIN in raw.handed_over(arrow_schema(source.frame.schema))[0].columns
+    return plain.PLAIN in raw.for_workers(arrow_schema(source.frame.schema))[0].columns
 
 
 def test_lines_of_many_fields_are_sparks_to_read() -> None:

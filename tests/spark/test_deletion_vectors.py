@@ -149,7 +149,7 @@ def test_a_vector_that_cannot_be_read(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t", protocol=PROTOCOL)
     root = Root(f"file:{writer.path}")
     vector = in_file(writer.path, bitmap([1, 2]))
-    assert deletion_vector.deleted(deletion_vector.told(vector), root, "a.parquet").tolist() == [1, 2]
+    assert deletion_vector.deleted(deletion_vector.as_text(vector), root, "a.parquet").tolist() == [1, 2]
     for wrong in (
         {**vector, "sizeInBytes": 5},
         {**vector, "offset": 2},
@@ -158,7 +158,7 @@ def test_a_vector_that_cannot_be_read(tmp_path: Path) -> None:
         {**vector, "pathOrInlineDv": z85(UUID(int=1).bytes)},
     ):
         with pytest.raises(InputError, match=r"The rows of a\.parquet that are deleted cannot be read"):
-            deletion_vector.deleted(deletion_vector.told(wrong), root, "a.parquet")
+            deletion_vector.deleted(deletion_vector.as_text(wrong), root, "a.parquet")
 
 
 def test_a_deletion_while_the_query_runs_is_still_one(tmp_path: Path) -> None:

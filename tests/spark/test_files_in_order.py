@@ -604,9 +604,9 @@ def test_thousands_of_files(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
 def test_tasks_have_files_that_follow_one_another(sizes: list[int], tasks: int) -> None:
     given_files = [Listed(str(n), n, size) for n, size in enumerate(sizes)]
-    dealt = stretches(given_files, tasks)
-    assert [each for part in dealt for each in part] == given_files
-    assert len(dealt) <= tasks
-    assert all(dealt)
+    assigned = stretches(given_files, tasks)
+    assert [each for part in assigned for each in part] == given_files
+    assert len(assigned) <= tasks
+    assert all(assigned)
     fair = (sum(sizes) + len(sizes)) / tasks
-    assert all(sum(each.size + 1 for each in part) <= fair + 2 * (max(sizes) + 1) for part in dealt)
+    assert all(sum(each.size + 1 for each in part) <= fair + 2 * (max(sizes) + 1) for part in assigned)

@@ -45,7 +45,7 @@ def test_a_bounded_batch_takes_from_every_partition_and_in_the_end_all(there: li
 @given(lengths, st.integers(1, 6))
 def test_each_span_goes_to_one_task_and_no_task_has_much_more_than_another(there: list[int], tasks: int) -> None:
     found = spans(offsets([0] * len(there)), offsets(there))
-    hands = consumed.dealt(found, tasks)
+    hands = consumed.assigned(found, tasks)
     assert sorted((span for hand in hands for span in hand), key=repr) == sorted(found, key=repr)
     assert len(hands) == min(tasks, len(found))
     sizes = [sum(span.end for span in hand) for hand in hands]
@@ -54,7 +54,7 @@ def test_each_span_goes_to_one_task_and_no_task_has_much_more_than_another(there
 
 
 def test_a_task_with_a_large_span_gets_no_others() -> None:
-    hands = consumed.dealt(spans(offsets([0] * 4), offsets([1, 9, 1, 1])), 2)
+    hands = consumed.assigned(spans(offsets([0] * 4), offsets([1, 9, 1, 1])), 2)
     assert sorted(sum(span.end for span in hand) for hand in hands) == [3, 9]
 
 

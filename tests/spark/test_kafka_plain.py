@@ -22,7 +22,7 @@ import tidegate as tg
 from spark.replay import collect
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.raw import Counts
@@ -132,11 +132,11 @@ def read_both(
 def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
     """The same for a stream whose records are not decoded yet."""
     wanted = arrow_schema(source.frame.schema)
-    frame, opener = source.node.raw.handed_over(wanted)
+    frame, row_decoder = source.node.raw.for_workers(wanted)
     given = frame.toArrow().to_batches()
     streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
     plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
-    made = pa.Table.from_batches(list(opener.rows(iter(given), Counts())), wanted)
+    made = pa.Table.from_batches(list(row_decoder.rows(iter(given), Counts())), wanted)
     assert made["offset"].to_pylist() == sorted(made["offset"].to_pylist())
     return rows_of(source.frame.toArrow()), rows_of(made), plains
 
@@ -189,13 +189,14 @@ def test_keys_as_text_several_topics_and_headers(spark: SparkSession) -> None:
 
 def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: SparkSession) -> None:
     schema = "user string, at long"
-    written_ = [0, 1_767_225_600_000, -5, 10**15, plain.MOST_MS, plain.MOST_MS + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
+    largest = MAX_TIMESTAMP_MS
+    written_ = [0, 1_767_225_600_000, -5, 10**15, largest, largest + 1, 10**17, 10**18, 2**63 - 1, -(2**63)]
     records = [json.dumps({"user": "A", "at": at}).encode() for at in written_]
     source = decoded_stream(values(spark, *records), key="user", value=schema, timestamp="at", name="events")
     times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]
     assert times == [*written_[:5], *[None] * 5]
-    frame, opener = source.node.raw.handed_over(arrow_schema(source.frame.schema))
-    made = pa.Table.from_batches(list(opener.rows(iter(frame.toArrow().to_batches()), Counts())))
+    frame, row_decoder = source.node.raw.for_workers(arrow_schema(source.frame.schema))
+    made = pa.Table.from_batches(list(row_decoder.rows(iter(frame.toArrow().to_batches()), Counts())))
     assert made["at"].cast(pa.int64()).to_pylist() == [None if ms is None else ms * 1000 for ms in times]
 
 

@@ -83,11 +83,11 @@ def clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
 def worked(source: Any) -> list[dict[str, Any]]:
     """The rows of the map step, made without `frame`."""
     wanted = arrow_schema(source.frame.schema)
-    given, opener = source.node.raw.handed_over(wanted)
+    given, row_decoder = source.node.raw.for_workers(wanted)
     records, counts = given.toArrow(), Counts()
-    made = pa.Table.from_batches(list(opener.rows(iter(records.to_batches()), counts)), wanted)
+    made = pa.Table.from_batches(list(row_decoder.rows(iter(records.to_batches()), counts)), wanted)
     found = Counts(records.num_rows, records.num_rows - made.num_rows)
-    assert counts == (Counts() if opener.observed is None else found)
+    assert counts == (Counts() if row_decoder.observed is None else found)
     return made.sort_by("offset").to_pylist()
 
 
@@ -524,10 +524,10 @@ def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Re
     frame = raw(spark, *((b"k", framed(one, first("A", n, n))) for n in range(100)))
     source = clicks(registry, frame, key="k")
     wanted = arrow_schema(source.frame.schema)
-    given, opener = source.node.raw.handed_over(wanted)
+    given, row_decoder = source.node.raw.for_workers(wanted)
     sent = pa.table(given.toArrow()).combine_chunks().to_batches()[0].serialize()
     batch = pa.ipc.read_record_batch(sent, given.toArrow().schema)
-    [rows] = opener.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]), Counts())
+    [rows] = row_decoder.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]), Counts())
     assert rows.schema.names == [*wanted.names, WALL_CLOCK]
     assert rows.num_rows == 100
     places = [each.address for column in rows.columns for each in column.buffers() if each is not None and each.size]

@@ -15,7 +15,7 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark.worker import beside, septets, state
+from tidegate.runtime.spark.worker import beside, seven_bit, state
 from tidegate.runtime.spark.worker.state import SparkStore
 
 Entries = dict[tuple[int, int, int], tuple[int, bytes]]
@@ -48,10 +48,10 @@ def store(entries: Entries, **tuning: int) -> SparkStore:
 @pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 55, 56, 57, 4_099, 100_000])
 def test_seven_bits_say_what_eight_did(size: int) -> None:
     value = np.random.default_rng(size).bytes(size)
-    packed = septets.pack(value)
+    packed = seven_bit.pack(value)
     assert max(packed) < 128
     assert len(packed) <= size * 8 / 7 + 65
-    assert septets.unpack(packed) == value
+    assert seven_bit.unpack(packed) == value
 
 
 def test_a_value_of_several_parts_and_a_shorter_one_in_its_place() -> None:

@@ -156,7 +156,7 @@ def test_a_query_is_asked_for_its_last_progress(capsys: pytest.CaptureFixture[st
         "40 milliseconds to go\n"
     )
     assert tg.explain_pending(SimpleNamespace(recentProgress=[])) == []
-    assert capsys.readouterr().out == "No batch has told anything yet.\n"
+    assert capsys.readouterr().out == "No micro-batch has finished yet: call it again after the first one.\n"
 
 
 def test_something_else() -> None:

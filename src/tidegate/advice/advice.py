@@ -17,8 +17,6 @@ from tidegate.spec.windows import TimeWindows
 FORMAT = 1
 """The version of `Advice.as_dict`."""
 _USUAL_GAPS = 0.999
-_CLOCKS_AHEAD = 0.001
-"""The largest share of records that a guard against clocks running ahead may skip."""
 
 
 @dataclass(frozen=True)
@@ -397,7 +395,7 @@ def _order(question: Question, partitions: int) -> str:
     return f"Records come by {question.offset!r} within {question.partition!r}. " + (
         "There is one partition, so this is the order of the stream."
         if partitions < 2
-        else "Nobody knows how partitions mix without arrivals: a record sees the time of its own partition alone."
+        else "Without arrivals the order between partitions is unknown: a record sees only its own partition's time."
     )
 
 
@@ -408,8 +406,8 @@ def _warnings(advice: Advice, found: Found, partitions: int) -> list[str]:
         return ["There is no record with a key and a time: nothing can be said."]
     if partitions > 1 and found.question.arrival is None:
         said.append(
-            "Several partitions and no arrivals: nobody sees which records are late as another partition is ahead. "
-            "Give arrival=, for example Kafka's own timestamp."
+            "There are several partitions and no arrivals, so records that are late because another partition is ahead "
+            "are not counted. Give arrival=, for example Kafka's own timestamp."
         )
     if choice.beyond < FEW and choice.enough:
         said.append(

@@ -18,7 +18,7 @@ from tidegate.advice.lateness import Records, lateness
 from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded
-from tidegate.advice.results import Grouped, Stairs, count_keys, count_results
+from tidegate.advice.results import Grouped, RunningMax, count_keys, count_results
 from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.rows.grouping import lift, merge
@@ -50,8 +50,8 @@ def advise_table(question: Question, records: Any) -> Advice:
     choice = found.choice()
     graces = found.graces(choice)
     exact = np.array(graces, np.int64)
-    stairs = Stairs.of(rows.seen.largest, rows.wall)
-    results = of_keys(question, key_rows, (rows.key, keys), rows.ts, rows.seen.largest, stairs, exact)
+    points = RunningMax.of(rows.seen.largest, rows.wall)
+    results = of_keys(question, key_rows, (rows.key, keys), rows.ts, rows.seen.largest, points, exact)
     return found.advice(choice, results)
 
 
@@ -61,7 +61,7 @@ def of_keys(
     key: tuple[Ints, Keys],
     ts: Ints,
     seen: Ints,
-    stairs: Stairs,
+    points: RunningMax,
     graces: Ints,
 ) -> Tally:
     """The counts of `advice.results` for these keys, from all of their records in the order of arrival.
@@ -80,7 +80,7 @@ def of_keys(
         of_chosen = [column if chosen is None else column[chosen] for column in (key[0], ts, seen)]
         number, times, sees = of_chosen
         tally.merge(
-            [_of_some(question, mine, (number - low, key[1].part(low, high)), (times, sees), stairs, graces, exact)]
+            [_of_some(question, mine, (number - low, key[1].part(low, high)), (times, sees), points, graces, exact)]
         )
     _sample_state(tally, Layout(question.operation, rows.schema), rows)
     return tally
@@ -91,7 +91,7 @@ def _of_some(
     rows: pa.Table,
     key: tuple[Ints, Keys],
     times: tuple[Ints, Ints],
-    stairs: Stairs,
+    points: RunningMax,
     graces: Ints,
     exact: Ints,
 ) -> Tally:
@@ -102,11 +102,11 @@ def _of_some(
         alerting = Alerting(Layout(question.operation, rows.schema), question.alert)
     tally = count_keys(windows, *key, *times, exact)
     if not isinstance(windows, TimeWindows):
-        return tally.merge([count_keyed(Recording.of(windows, key[0], *times), stairs, listed, exact, alerting, rows)])
+        return tally.merge([count_keyed(Recording.of(windows, key[0], *times), points, listed, exact, alerting, rows)])
     grouped = Grouped.of(without_grace(windows), key[0], *times)
-    tally.merge([count_results(grouped, stairs, listed, exact)])
+    tally.merge([count_results(grouped, points, listed, exact)])
     if alerting is not None:
-        end = int(stairs.time[-1]) if len(stairs.time) else 0
+        end = int(points.time[-1]) if len(points.time) else 0
         tally.merge([count_alerts(alerting, rows, times[1], grouped, listed, end, exact)])
     return tally
 

@@ -37,7 +37,7 @@ class JoinGrace:
 
 
 @dataclass(frozen=True)
-class Came:
+class JoinArrivals:
     """The arrival of the records of both sides: their position in the order in which the join processes them (`turn`),
     and the stream time over both inputs that they saw (`seen`, ms). Each side is in the order of its recording.
     """
@@ -48,7 +48,7 @@ class Came:
     right_seen: Ints
 
     @classmethod
-    def of(cls, left: Recorded, right: Recorded, trigger_ms: int | None, *, slowest: bool) -> Came:
+    def of(cls, left: Recorded, right: Recorded, trigger_ms: int | None, *, slowest: bool) -> JoinArrivals:
         """The arrivals of two recordings. Partitions of the two sides are distinct, the left ones come first.
 
         `slowest`: stream time is the time of the slowest partition.
@@ -86,11 +86,11 @@ class Came:
             left = np.repeat(np.arange(first, last), of)
             nth = np.arange(len(left)) - np.repeat(np.cumsum(of) - of, of)
             right = low[left] + nth
-            came = sides.order[right]
+            right_row = sides.order[right]
             # The record that arrived first must still be open when the other one arrives.
-            left_first = self.turn[left] < self.right_turn[came]
+            left_first = self.turn[left] < self.right_turn[right_row]
             reach = np.where(left_first, later_ms(sides.ts[left], after_ms), later_ms(sides.right_ts[right], before_ms))
-            need = np.where(left_first, self.right_seen[came], self.seen[left]) - reach
+            need = np.where(left_first, self.right_seen[right_row], self.seen[left]) - reach
             tally.add("needed", need[need > 0])
             first = last
         return tally.counts("needed"), int(up_to[-1]) if len(up_to) else 0

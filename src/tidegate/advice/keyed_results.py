@@ -25,7 +25,7 @@ from tidegate.advice.alerts import Alerting, Bools
 from tidegate.advice.counts import Tally
 from tidegate.advice.keyed import Complete, in_turn
 from tidegate.advice.ordered import least
-from tidegate.advice.results import Stairs, count_leaving
+from tidegate.advice.results import RunningMax, count_leaving
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.windows import sessions, sliding
@@ -160,14 +160,19 @@ def _records(node: Node) -> list[int]:
 
 
 def count_keyed(
-    recording: Recording, stairs: Stairs, graces: Sequence[int], exact: Ints, alerting: Alerting | None, rows: pa.Table
+    recording: Recording,
+    points: RunningMax,
+    graces: Sequence[int],
+    exact: Ints,
+    alerting: Alerting | None,
+    rows: pa.Table,
 ) -> Tally:
     """The counts of these results (see above). `rows`: the records of `recording`, with k:, v: and ts columns."""
     tally, complete = Tally(exact), recording.complete
     tally.number("results", len(complete.start))
     if not len(complete.start):
         return tally
-    end, close = int(stairs.time[-1]), _close(recording, complete.end)
+    end, close = int(points.time[-1]), _close(recording, complete.end)
     raising = None if alerting is None else _Raising(alerting, rows, recording)
     if raising is not None:
         tally.number("alerts", int(raising.complete.sum()))
@@ -182,15 +187,15 @@ def count_keyed(
         lacks = due.copy()
         lacks[found.window[found.window >= 0]] = False
         tally.number(f"missing/{grace}", int(lacks.sum()))
-        count_leaving(tally, stairs, grace, closes, found.first, comes)
+        count_leaving(tally, points, grace, closes, found.first, comes)
         if raising is not None:
             raised = raising.of(found) & comes
             tally.number(f"alerts/{grace}", int(raised.sum()))
             right = (found.window >= 0) & raising.complete[found.window]
             tally.number(f"false/{grace}", int((raised & ~right).sum()))
-            told = np.zeros(len(due), bool)
-            told[found.window[raised & right]] = True
-            tally.number(f"missed/{grace}", int((raising.complete & due & ~told).sum()))
+            alerted = np.zeros(len(due), bool)
+            alerted[found.window[raised & right]] = True
+            tally.number(f"missed/{grace}", int((raising.complete & due & ~alerted).sum()))
     return tally
 
 

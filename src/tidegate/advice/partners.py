@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Counts
-from tidegate.advice.join_graces import Came, JoinGrace, graces_of
+from tidegate.advice.join_graces import JoinArrivals, JoinGrace, graces_of
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.ordered import place
 from tidegate.advice.question import Question
@@ -125,12 +125,12 @@ class JoinAdvice:
             >>> tg.advise_join(side, side, key="k", timestamp="ts").json()[:13]
             '{"format": 1,'
         """
-        told: dict[str, Any] = {"format": 1}
-        told |= {name: getattr(self, name) for name in ("left", "right", "skipped", "target", "partnered")}
-        told |= {"before": self.before, "after": self.after, "found": self.found(self.before, self.after)}
-        told |= {"pairs": self.pairs(self.before, self.after), "costs": [vars(cost) for cost in self.costs]}
-        told |= {"grace": self.grace, "graces": [vars(one) for one in self.graces]}
-        return json.dumps(told)
+        values: dict[str, Any] = {"format": 1}
+        values |= {name: getattr(self, name) for name in ("left", "right", "skipped", "target", "partnered")}
+        values |= {"before": self.before, "after": self.after, "found": self.found(self.before, self.after)}
+        values |= {"pairs": self.pairs(self.before, self.after), "costs": [vars(cost) for cost in self.costs]}
+        values |= {"grace": self.grace, "graces": [vars(one) for one in self.graces]}
+        return json.dumps(values)
 
     def __str__(self) -> str:
         skipped = [f"{n} {reason} ({side})" for side, by in self.skipped.items() for reason, n in by.items() if n]
@@ -177,8 +177,8 @@ def advise_sides(
     advice = advice_of(sides, (split, len(recorded[1].arrived.ts)), skipped, target)
     if asked[0].arrival is None:
         return advice
-    came = Came.of(recorded[0], recorded[1], asked[0].trigger_ms, slowest=stream_time == "min_partition")
-    needed, pairs = came.needed(sides, advice.before, advice.after)
+    arrivals = JoinArrivals.of(recorded[0], recorded[1], asked[0].trigger_ms, slowest=stream_time == "min_partition")
+    needed, pairs = arrivals.needed(sides, advice.before, advice.after)
     return with_graces(advice, needed, pairs)
 
 

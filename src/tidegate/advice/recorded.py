@@ -117,8 +117,8 @@ def _whole(table: pa.Table, name: str, what: str) -> Any:
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(
-            f"Record {row} with a key and a time has no {what}: the column {name!r} is null, and without it nobody can "
-            f"say when the record came. Drop such records before, or leave {what}= out."
+            f"Record {row} with a key and a time has no {what}: the column {name!r} is null, and without it "
+            f"the order of the record is unknown. Drop such records before, or leave {what}= out."
         )
     return column
 

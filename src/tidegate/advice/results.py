@@ -39,16 +39,17 @@ MOST_KEYS = 10
 
 
 @dataclass(frozen=True)
-class Stairs:
-    """The stream times of a recording (`time`, ascending), and the time by arrivals at which the first batch that
-    reached each was done (`wall`, None without arrivals); ms.
+class RunningMax:
+    """The points at which the running maximum of the timestamps grew: the stream times of a recording (`time`,
+    ascending), and the time by arrivals at which the first batch that reached each was done (`wall`, None without
+    arrivals); ms.
     """
 
     time: Ints
     wall: Ints | None
 
     @classmethod
-    def of(cls, seen: Ints, wall: Ints | None) -> Stairs:
+    def of(cls, seen: Ints, wall: Ints | None) -> RunningMax:
         """From the stream times that records saw, in any order, and when their batches were done."""
         if wall is None:
             return cls(np.unique(seen), None)
@@ -115,7 +116,7 @@ def _fold(groups: Groups, values: Ints, how: str) -> Ints:
     return folded
 
 
-def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact: Ints) -> Tally:
+def count_results(grouped: Grouped, points: RunningMax, graces: Sequence[int], exact: Ints) -> Tally:
     """The counts of these results (see above), without keys and alerts. `graces`: in ms."""
     tally = Tally(exact)
     tally.number("results", len(grouped.row))
@@ -125,15 +126,15 @@ def count_results(grouped: Grouped, stairs: Stairs, graces: Sequence[int], exact
     first_needed, all_needed = (np.maximum(seen - close + 1, 0) for seen in (grouped.least, grouped.most))
     tally.add("first_needed", first_needed[first_needed > 0])
     tally.add("all_needed", all_needed[all_needed > 0])
-    end = int(stairs.time[-1])
+    end = int(points.time[-1])
     tally.add("open_from", np.maximum(end - close + 1, 0))
     for grace in graces:
         opens = first_needed <= grace
-        count_leaving(tally, stairs, grace, close[opens], grouped.least[opens], (close <= end - grace)[opens])
+        count_leaving(tally, points, grace, close[opens], grouped.least[opens], (close <= end - grace)[opens])
     return tally
 
 
-def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: Ints, comes: Bools) -> None:
+def count_leaving(tally: Tally, points: RunningMax, grace: int, close: Ints, first: Ints, comes: Bools) -> None:
     """Count the waits and the open windows with a grace (ms), for windows that have a record.
 
     close, first   the stream time at which each closes without grace, and the one that its first record saw; ms
@@ -141,19 +142,19 @@ def count_leaving(tally: Tally, stairs: Stairs, grace: int, close: Ints, first: 
     """
     # Many windows close at the same time.
     ends, many = np.unique(close[comes], return_counts=True)
-    place = np.searchsorted(stairs.time, ends + grace)
-    tally.add(f"stream_wait/{grace}", stairs.time[place] - ends, many)
-    if stairs.wall is not None:
-        tally.add(f"wait/{grace}", stairs.wall[place] - ends, many)
-    begun = np.bincount(_cell(stairs, first))
+    place = np.searchsorted(points.time, ends + grace)
+    tally.add(f"stream_wait/{grace}", points.time[place] - ends, many)
+    if points.wall is not None:
+        tally.add(f"wait/{grace}", points.wall[place] - ends, many)
+    begun = np.bincount(_cell(points, first))
     some = np.flatnonzero(begun)
-    cells = np.concatenate((some, _cell(stairs, ends + grace) + 1))
+    cells = np.concatenate((some, _cell(points, ends + grace) + 1))
     tally.add(f"open/{grace}", cells, np.concatenate((begun[some], -many)))
 
 
-def _cell(stairs: Stairs, time: Ints) -> Ints:
+def _cell(points: RunningMax, time: Ints) -> Ints:
     """The grid cell of a stream time within the recording."""
-    low, high = int(stairs.time[0]), int(stairs.time[-1])
+    low, high = int(points.time[0]), int(points.time[-1])
     width = (high - low) // GRID + 1
     return (time - low) // width
 

@@ -19,50 +19,67 @@ if TYPE_CHECKING:
     from tidegate.advice.keyed import AdvisedWindows
 
 TOO_LATE = 1
-_DESCRIPTION = """Reads a recorded stream and says for each grace how many records come too late, which rows would be
-wrong, which alerts would change, and how long every result waits. The grace is chosen on the first 80 % of the records
-and tested on the last 20 %. Exits with 0, or with 1 if --fail-if-late-share is exceeded, or with 2 if the recording
-cannot be read."""
+_DESCRIPTION = """Reads a recorded stream and computes the cost of each grace: how many records are late, how many rows
+would be wrong, how many alerts would change, and how long every result waits. The grace is chosen on the first 80 % of
+the records and tested on the last 20 %. The exit code is 0, or 1 if --fail-if-late-share is exceeded, or 2 if the
+recording cannot be read."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
-    help = "say what each grace would cost a recorded stream"
+    help = "compute the cost of each grace for a recorded stream"
     command = commands.add_parser("advise", help=help, description=_DESCRIPTION)
     command.add_argument("path", help=f"{FILES}; or kafka://HOST:PORT/TOPIC, with --value")
     add_columns(command)
     kinds = command.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--window", metavar="DURATION", help='size of the windows ("1 hour")')
-    kinds.add_argument("--time-difference", metavar="DURATION", help="instead: of sliding windows")
-    kinds.add_argument("--inactivity-gap", metavar="DURATION", help="instead: of sessions")
-    command.add_argument("--advance", metavar="DURATION", help="hopping windows: one starts every so often")
-    command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="the grace of today (none)")
-    command.add_argument("--trigger", metavar="DURATION", help="the interval of batches (the shortest)")
-    command.add_argument("--graces", metavar="LIST", help='graces to show ("0 s, 1 hour"; those that matter)')
+    kinds.add_argument(
+        "--time-difference", metavar="DURATION", help="instead of --window: the time difference of sliding windows"
+    )
+    kinds.add_argument(
+        "--inactivity-gap", metavar="DURATION", help="instead of --window: the inactivity gap of sessions"
+    )
+    command.add_argument("--advance", metavar="DURATION", help="the advance of hopping windows")
+    command.add_argument("--grace", default="0 seconds", metavar="DURATION", help="today's grace (default: none)")
+    command.add_argument(
+        "--trigger", metavar="DURATION", help="the trigger interval of micro-batches (default: the shortest)"
+    )
+    command.add_argument(
+        "--graces", metavar="LIST", help='the graces to show, such as "0 s, 1 hour" (default: those that fit the data)'
+    )
     command.add_argument(
         "--aggregate",
         action="append",
         default=[],
         metavar="NAME=FUNCTION(COLUMN)",
-        help='what a result holds, for --alert: "total=sum(amount)", "n=count()" (count=count())',
+        help='a column of the results, for --alert: "total=sum(amount)", "n=count()" (default: count=count())',
     )
     command.add_argument("--alert", metavar="TEXT", help="a predicate over results: \"n < 10 and region == 'EU'\"")
-    command.add_argument("--target", type=float, default=0.001, metavar="SHARE", help="late share allowed (0.001)")
     command.add_argument(
-        "--value", metavar="SCHEMA", help='of a topic, what its JSON holds: "user string, ts timestamp"'
+        "--target", type=float, default=0.001, metavar="SHARE", help="the allowed late share (default: 0.001)"
     )
     command.add_argument(
-        "--starting", default="earliest", metavar="OFFSETS", help="of a topic: earliest, or Spark's JSON"
+        "--value", metavar="SCHEMA", help='for a topic: the schema of its values, such as "user string, ts timestamp"'
     )
-    command.add_argument("--ending", default="latest", metavar="OFFSETS", help="of a topic: latest, or Spark's JSON")
-    command.add_argument("--spark", action="store_true", help="read and compute with Spark; always so of a topic")
+    command.add_argument(
+        "--starting",
+        default="earliest",
+        metavar="OFFSETS",
+        help="for a topic: earliest, or offsets as JSON, as in Spark",
+    )
+    command.add_argument(
+        "--ending", default="latest", metavar="OFFSETS", help="for a topic: latest, or offsets as JSON, as in Spark"
+    )
+    command.add_argument(
+        "--spark", action="store_true", help="read and compute with Spark, as is always done for a topic"
+    )
     add_settings(command)
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page that stands alone")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write the advice as a self-contained page")
     command.add_argument(
         "--fail-if-late-share",
         type=float,
         metavar="SHARE",
-        help="exit with 1 if the grace of today leaves a larger share of the pairs late",
+        help="exit with 1 if today's grace leaves a larger share of the pairs late",
     )
     command.set_defaults(run=run)
 
@@ -140,7 +157,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     if not servers or not topic:
         raise DefinitionError(f"the path is {parsed.path!r}. Write kafka://HOST:PORT/TOPIC.")
     if parsed.value is None:
-        raise DefinitionError('a topic needs --value, what its JSON holds: --value "user string, ts timestamp".')
+        raise DefinitionError('a topic needs --value, the schema of its values: --value "user string, ts timestamp".')
     require_pyspark("advise kafka://...")
     import pyspark
 

@@ -9,24 +9,29 @@ from tidegate import drain
 from tidegate.cli.given import add_settings, is_endpoint, made, named, require_pyspark, session
 from tidegate.errors import DefinitionError
 
-_DESCRIPTION = """Lets everything out that a stopped query holds, in its last batches: windows close, buffers empty.
-Afterwards no plan starts on the checkpoint. Draining it again does nothing; after a failure, run the command again."""
+_DESCRIPTION = """Emits all rows that a stopped query still holds, in its last micro-batches: windows close, and buffers
+become empty. Afterwards no query starts on the checkpoint. Draining the checkpoint again does nothing. After a failure,
+run the command again."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
-    help = "let everything out that a stopped query holds, and end it"
+    help = "emit all rows that a stopped query still holds, and end it"
     command = commands.add_parser("drain", help=help, description=_DESCRIPTION)
     command.add_argument("checkpoint", help="the checkpointLocation of the query, which must not run")
     command.add_argument(
-        "plan", metavar="module:table", help="what gives the table, of streaming DataFrames; it may take a SparkSession"
+        "plan",
+        metavar="module:table",
+        help="a table of streaming DataFrames, or a function that returns it and may take a SparkSession",
     )
     command.add_argument(
         "write",
         metavar="module:write",
-        help="a function of the rows that gives their DataStreamWriter, without trigger and checkpoint",
+        help="a function that takes the rows and returns their DataStreamWriter, without trigger and checkpoint",
     )
-    command.add_argument("--row-ids", action="store_true", help="of a join whose rows go to tg.kafka.sink")
+    command.add_argument(
+        "--row-ids", action="store_true", help="give rows their ids: for a join whose rows go to tg.kafka.sink"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     add_settings(command)
     command.set_defaults(run=run)
@@ -48,5 +53,5 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps({"checkpoint": parsed.checkpoint, "drained": True}))
     else:
-        print(f"Drained: {parsed.checkpoint}. Everything it held has been written; no plan starts on it any more.")
+        print(f"Drained: {parsed.checkpoint}. All its rows have been written; no query starts on it any more.")
     return 0

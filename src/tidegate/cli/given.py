@@ -20,6 +20,11 @@ from tidegate.dsl import Result
 from tidegate.errors import TidegateError
 
 PATIENCE_SECONDS = 10
+NO_BATCH = (
+    "No micro-batch has finished yet. Run the command again after the first one. An endpoint shows only queries that "
+    "started after tg.metrics.serve(spark)."
+)
+"""The output of commands that find no operator."""
 _FORMAT = 1
 
 
@@ -91,7 +96,7 @@ def is_endpoint(source: str) -> bool:
     return urlsplit(source).scheme in ("http", "https")
 
 
-def told(source: str, query: str | None) -> list[dict[str, Any]]:
+def running_operators(source: str, query: str | None) -> list[dict[str, Any]]:
     """Read the operators of all queries, or of one `query`, from the endpoint of running queries, as JSON values.
 
     Raises TidegateError if no endpoint answers, its answer cannot be read, or there is no such query.

@@ -7,25 +7,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.cli.given import is_endpoint, told
+from tidegate.cli.given import NO_BATCH, is_endpoint, running_operators
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
 from tidegate.instants import show_ms
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.spec.metrics import SKIPPED
 
-_DESCRIPTION = """Says how many records each operator of each query has dropped late and skipped, by reason, and how
-late records are, since the endpoint was started; and what other graces would have cost in the last 24 hours, of
-sessions at most. The records themselves are what late_records() of a table gives."""
+_DESCRIPTION = """Shows for each operator of each query, since the endpoint was started, how many records were dropped
+late, how many were skipped for each reason, and how late records are. It also shows the late share of other graces in
+the last 24 hours (for sessions an upper bound). late_records() of a table gives the records themselves."""
 _COLUMNS = ("query", "operator", "records", "late", "share", *SKIPPED, "average lateness", "largest lateness")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
-    help = "say how many records came late, or were skipped and why"
+    help = "show how many records were late or skipped, and why"
     command = commands.add_parser("late", help=help, description=_DESCRIPTION)
     command.add_argument("source", metavar="endpoint", help="the address of tg.metrics.serve (http://...)")
-    command.add_argument("--query", metavar="NAME", help="this query alone")
+    command.add_argument("--query", metavar="NAME", help="only this query")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
@@ -37,12 +37,12 @@ def run(parsed: argparse.Namespace) -> int:
             f"late takes the address of an endpoint, not {parsed.source!r}: a checkpoint does not count the records "
             "that were not taken. Serve the metrics of the query (tg.metrics.serve(spark)) and give http://127.0.0.1:9464."
         )
-    found = [_of(one) for one in told(parsed.source, parsed.query)]
+    found = [_of(one) for one in running_operators(parsed.source, parsed.query)]
     if parsed.json:
         print(json.dumps(found))
         return 0
     if not found:
-        print("No query has told anything yet.")
+        print(NO_BATCH)
         return 0
     print(shown(_COLUMNS, [_row(one) for one in found]))
     for one in found:
@@ -52,9 +52,9 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def graces_table(told: Mapping[str, Any]) -> str:
+def graces_table(reported: Mapping[str, Any]) -> str:
     """A table of graces and their late shares, from the graces that an endpoint reports."""
-    graces = Graces(told["today"], told["total"], dict(told["needed"]), told["windows"])
+    graces = Graces(reported["today"], reported["total"], dict(reported["needed"]), reported["windows"])
     enough = graces.enough()
     listed = sorted({0, graces.today, enough, *map(graces.enough, _SHARES)})
     rows = [

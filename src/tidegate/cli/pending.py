@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 
-from tidegate.cli.given import add_settings, is_endpoint, require_pyspark, session, told
+from tidegate.cli.given import NO_BATCH, add_settings, is_endpoint, require_pyspark, running_operators, session
 from tidegate.spec.pending import Pending
 
-_DESCRIPTION = """Says what each operator of a query holds back, for which stream time it waits, how far away that is,
-and which partition holds it back. Of a checkpoint the state is read: every window, and the keys that time limits hold
-back. An endpoint tells it as of the last micro-batch: the next window alone. Neither is changed."""
+_DESCRIPTION = """Shows the rows that each operator of a query holds back, the stream time they wait for, how far away
+that is, and the partition that holds stream time back. For a checkpoint, the command reads the state: every window, and
+the keys that time limits hold back. For an endpoint, it shows the last micro-batch: only the next window. The command
+changes neither of them."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
-    help = "say what waits, and for what"
+    help = "show the rows that wait, and the time they wait for"
     command = commands.add_parser("pending", help=help, description=_DESCRIPTION)
     command.add_argument("source", help="a checkpointLocation, or the address of tg.metrics.serve (http://...)")
-    command.add_argument("--query", metavar="NAME", help="of an endpoint, this query alone")
+    command.add_argument("--query", metavar="NAME", help="with an endpoint: only this query")
     command.add_argument("--json", action="store_true", help="print JSON")
     add_settings(command)
     command.set_defaults(run=run)
@@ -27,7 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Print the waiting rows. Raises CheckpointError if there is no state, TidegateError if no endpoint answers."""
     if is_endpoint(parsed.source):
-        found = [(one["query"], Pending.from_dict(one["pending"])) for one in told(parsed.source, parsed.query)]
+        operators = running_operators(parsed.source, parsed.query)
+        found = [(one["query"], Pending.from_dict(one["pending"])) for one in operators]
     else:
         require_pyspark("pending")
         from tidegate.runtime.spark.checkpoints.reading import pending
@@ -42,5 +44,5 @@ def run(parsed: argparse.Namespace) -> int:
             print(f"Query {query}")
         print("\n".join(str(one) for mine, one in found if mine == query))
     if not found:
-        print("No query has told anything yet.")
+        print(NO_BATCH)
     return 0

@@ -14,8 +14,12 @@ def add_columns(command: argparse.ArgumentParser) -> None:
     command.add_argument("--timestamp", required=True, metavar="COLUMN", help="event time: timestamp, ISO 8601 or ms")
     command.add_argument("--partition", metavar="COLUMN", help="with --offset: the order in which records came")
     command.add_argument("--offset", metavar="COLUMN", help="with --partition")
-    command.add_argument("--arrival", metavar="COLUMN", help="when a record came: order of partitions, waits, clocks")
-    command.add_argument("--format", choices=["csv", "json", "parquet"], help="of the files (by their names)")
+    command.add_argument(
+        "--arrival", metavar="COLUMN", help="the arrival time of a record, such as Kafka's own timestamp"
+    )
+    command.add_argument(
+        "--format", choices=["csv", "json", "parquet"], help="the format of the files (default: by their names)"
+    )
     command.add_argument("--json", action="store_true", help="print JSON instead of the table")
 
 

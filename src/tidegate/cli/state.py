@@ -14,19 +14,23 @@ from tidegate.cli.given import add_settings, is_endpoint, require_pyspark, sessi
 from tidegate.errors import DefinitionError
 
 SHOWN = 20
-_DESCRIPTION = """Prints the rows of a store in a checkpoint, as of the last committed batch: the results so far of open
-windows and those that are kept of closed ones, or the rows that a suppression holds back. The checkpoint is read and
-not touched."""
+_DESCRIPTION = """Prints the rows of a store in a checkpoint, as of the last committed micro-batch: the results so far
+of open windows and the retained results of closed windows, or the rows that a suppression holds back. The command reads
+the checkpoint and does not change it."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
     command = commands.add_parser("state", help="print the rows of a store in a checkpoint", description=_DESCRIPTION)
     command.add_argument("checkpoint", help="the checkpointLocation of the query")
-    command.add_argument("--store", metavar="NAME", help="the name of the store (that of the last aggregation)")
+    command.add_argument(
+        "--store", metavar="NAME", help="the name of the store (default: the store of the last aggregation)"
+    )
     command.add_argument("--ended-from", metavar="INSTANT", help="windows that ended then or later; ISO 8601 or ms")
     command.add_argument("--ended-to", metavar="INSTANT", help="windows that ended then or earlier")
-    command.add_argument("--limit", type=int, metavar="N", help=f"so many rows ({SHOWN}; all with --json)")
+    command.add_argument(
+        "--limit", type=int, metavar="N", help=f"the number of rows to print (default: {SHOWN}, with --json all)"
+    )
     command.add_argument("--json", action="store_true", help="print a JSON array of all rows")
     add_settings(command)
     command.set_defaults(run=run)

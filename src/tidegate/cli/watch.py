@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidegate.cli.given import is_endpoint, told
+from tidegate.cli.given import NO_BATCH, is_endpoint, running_operators
 from tidegate.cli.late import graces_table
 from tidegate.cli.state import shown
 from tidegate.errors import DefinitionError
@@ -18,18 +18,19 @@ from tidegate.spec.metrics import SKIPPED
 
 DEFAULT = "http://127.0.0.1:9464"
 MOST_PARTITIONS = 16
-_DESCRIPTION = """Opens the page that tg.metrics.serve(spark) shows beside the metrics: of each operator its stream
-time, open windows, what closes next and what that waits for, buffers, late and skipped records, which graces records
-needed, partitions, and the time of batches. With --once it prints the same as of now. The page is read-only."""
+_DESCRIPTION = """Opens the page that tg.metrics.serve(spark) shows beside the metrics. For each operator the page shows
+stream time, open windows, the next window to close and the time it waits for, buffers, late and skipped records, the
+graces that records needed, partitions, and the duration of micro-batches. With --once the command prints the present
+content instead. The page is read-only."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command with its arguments."""
-    help = "look at running queries, in a browser or in the terminal"
+    help = "watch running queries, in a browser or in the terminal"
     command = commands.add_parser("watch", help=help, description=_DESCRIPTION)
     command.add_argument("endpoint", nargs="?", default=DEFAULT, help=f"the address of tg.metrics.serve ({DEFAULT})")
-    command.add_argument("--once", action="store_true", help="print it here, once, and open nothing")
-    command.add_argument("--query", metavar="NAME", help="with --once, this query alone")
+    command.add_argument("--once", action="store_true", help="print the content once and open no browser")
+    command.add_argument("--query", metavar="NAME", help="with --once: only this query")
     command.add_argument("--json", action="store_true", help="print JSON, once")
     command.set_defaults(run=run)
 
@@ -41,11 +42,11 @@ def run(parsed: argparse.Namespace) -> int:
             f"watch takes the address of an endpoint, not {parsed.endpoint!r}. Serve the metrics of the query "
             f"(tg.metrics.serve(spark)) and give {DEFAULT}; `tidegate pending` looks at a checkpoint."
         )
-    found = told(parsed.endpoint, parsed.query)
+    found = running_operators(parsed.endpoint, parsed.query)
     if parsed.json:
         print(json.dumps(found))
     elif parsed.once:
-        print("\n\n".join("\n".join(_lines(one)) for one in found) or "No query has told anything yet.")
+        print("\n\n".join("\n".join(_lines(one)) for one in found) or NO_BATCH)
     else:
         page = f"{urlsplit(parsed.endpoint).scheme}://{urlsplit(parsed.endpoint).netloc}/"
         print(f"Watch: {page}" if webbrowser.open(page) else f"No browser opens here. Open {page}")
@@ -76,8 +77,8 @@ def _lines(one: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"    {line}" for line in graces_table(one["graces"]).splitlines())
 
 
-def _partitions(told: list[tuple[str, int, float]]) -> Iterator[str]:
-    listed = sorted(told, key=lambda one: one[1])
+def _partitions(partitions: list[tuple[str, int, float]]) -> Iterator[str]:
+    listed = sorted(partitions, key=lambda one: one[1])
     first, latest = listed[-1][1], max(heard for *_, heard in listed)
     rows = [
         [str(name), show_instant(reached), show_ms(first - reached), show_ms(round(latest - heard))]

@@ -26,7 +26,7 @@ from tidegate.errors import TidegateError
 AIRPORT_TIME = "America/New_York"
 CANCELLED = "cancelled, no departure"
 NO_AIR_TIME = "departed, no air time"
-MEANT = "landed"
+LANDED = "landed"
 
 _SCHEDULED = ["year", "month", "day", "hour", "minute"]
 _READ = [*_SCHEDULED, "origin", "dest", "dep_time", "dep_delay", "air_time"]
@@ -53,7 +53,7 @@ def reports(flights: pd.DataFrame) -> pd.DataFrame:
     """One report per flight, in the order of arrival.
 
     Columns: partition (one, 0), offset, origin, dest, departure (UTC, null if cancelled), dep_delay (minutes),
-    scheduled, reported (UTC), status (MEANT, CANCELLED or NO_AIR_TIME).
+    scheduled, reported (UTC), status (LANDED, CANCELLED or NO_AIR_TIME).
     """
     scheduled = scheduled_utc(flights)
     departure = scheduled + _minutes(flights["dep_delay"])
@@ -87,7 +87,7 @@ def scheduled_utc(flights: pd.DataFrame) -> pd.Series:
 
 
 def _status(flights: pd.DataFrame) -> pd.Series:
-    status = pd.Series(MEANT, index=flights.index)
+    status = pd.Series(LANDED, index=flights.index)
     status[flights["air_time"].isna()] = NO_AIR_TIME
     status[flights["dep_time"].isna()] = CANCELLED
     return status

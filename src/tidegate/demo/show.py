@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tidegate.demo.alerts import FEWEST_SCHEDULED
 from tidegate.demo.check import Expected
-from tidegate.demo.flights import AIRPORT_TIME, CANCELLED, MEANT, NO_AIR_TIME
+from tidegate.demo.flights import AIRPORT_TIME, CANCELLED, LANDED, NO_AIR_TIME
 from tidegate.demo.grace import Cost
 from tidegate.demo.picture import AIRPORTS
 from tidegate.demo.stream import Counts, Run
@@ -28,7 +28,7 @@ def show_input(console: Console, reports: pd.DataFrame) -> None:
     console.print(
         f"[bold]{len(reports):,} flights left, or should have left, New York in 2013.[/bold] The event is a departure, "
         "and\nits report comes in when the plane lands, 20 minutes to 12 hours later: reports arrive out of order.\n"
-        f"  {of[MEANT]:>7,} landed\n"
+        f"  {of[LANDED]:>7,} landed\n"
         f"  {of[CANCELLED]:>7,} {CANCELLED}: the report has no timestamp; tidegate skips it and counts it\n"
         f"  {of[NO_AIR_TIME]:>7,} {NO_AIR_TIME}: reported when the slowest flight of the route would have landed\n"
     )
@@ -89,14 +89,14 @@ def show_open(console: Console, expected: Expected) -> None:
     """Print the windows that were still open when the stream ended."""
     airports = pd.DataFrame(expected.still_open.keys(), columns=["origin", "start"])
     airports["departures"] = [result.departures for result in expected.still_open.values()]
-    told = []
+    parts = []
     for origin, hours in airports.groupby("origin"):
         first, last = (f"{_local_ms(ms):%d %b %H:%M}" for ms in (hours["start"].min(), hours["start"].max()))
-        told.append(f"{origin} {len(hours)}, starting {first} to {last} ({hours['departures'].sum():,} departures)")
-    if told:
+        parts.append(f"{origin} {len(hours)}, starting {first} to {last} ({hours['departures'].sum():,} departures)")
+    if parts:
         console.print(
             f"[bold]Windows still open when the reports ended: {len(airports):,}.[/bold] Nothing came after them that "
-            f"could close them, so they were not let out. {'; '.join(told)}."
+            f"could close them, so they were not let out. {'; '.join(parts)}."
         )
 
 
@@ -175,10 +175,10 @@ def _days(rows: pd.DataFrame) -> Table:
     days = alerts.assign(local=local, day=local.dt.floor("D")).groupby("day")
     for day, hours in sorted(days, key=lambda pair: (-len(pair[1]), pair[0]))[:_DAYS_SHOWN]:
         worst = hours.assign(share=hours["departures"] / hours["scheduled"]).nsmallest(3, "share")
-        told = [
+        shown = [
             f"{row.origin} {row.local:%H}h {row.departures} of {row.scheduled}" for row in worst.itertuples(index=False)
         ]
-        table.add_row(f"{day:%a %d %b}", str(len(hours)), ", ".join(told) + (", ..." if len(hours) > 3 else ""))
+        table.add_row(f"{day:%a %d %b}", str(len(hours)), ", ".join(shown) + (", ..." if len(hours) > 3 else ""))
     return table
 
 

@@ -34,14 +34,14 @@ class Counts:
     emitted: int = 0
     stream_time: int = -1
 
-    def add(self, records: int, told: Mapping[str, Any]) -> None:
+    def add(self, records: int, metrics: Mapping[str, Any]) -> None:
         """Add the metrics of one batch."""
         self.batches += 1
         self.records += records
-        self.late += told["late"]
-        self.bad_timestamps += told["bad_timestamp"]
-        self.emitted += told["emitted"]
-        self.stream_time = told["stream_time"]
+        self.late += metrics["late"]
+        self.bad_timestamps += metrics["bad_timestamp"]
+        self.emitted += metrics["emitted"]
+        self.stream_time = metrics["stream_time"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Replay:
 
     def _follow(self, query: StreamingQuery, batches: int) -> Counts:
         counts = Counts()
-        for records, told in _progress(query):
-            counts.add(records, told)
+        for records, metrics in _progress(query):
+            counts.add(records, metrics)
             self.on_batch(counts, batches)
         return counts
 
@@ -129,10 +129,10 @@ def _progress(query: StreamingQuery) -> Iterator[tuple[int, Mapping[str, Any]]]:
         # Check before reading the progress, so that the last batch is read too.
         running = query.isActive
         for progress in query.recentProgress:
-            told = dict(observed(progress)).get(NAME)
-            if progress.batchId > seen and told is not None:
+            metrics = dict(observed(progress)).get(NAME)
+            if progress.batchId > seen and metrics is not None:
                 seen = progress.batchId
-                yield progress.numInputRows, told
+                yield progress.numInputRows, metrics
         time.sleep(POLL_S if running else 0)
     query.awaitTermination()
 

@@ -257,4 +257,4 @@ def _cogrouped(streams: Sequence[Stream], key: tuple[str, ...]) -> Stream:
     """The streams merged; each record becomes one column that belongs to its stream."""
     steps = [OneColumn(n, key, tuple(dict.fromkeys((*key, *node.kept)))) for n, node in enumerate(streams)]
     together = merged([node.then(step) for node, step in zip(streams, steps, strict=True)])
-    return replace(together, aside=(*together.aside, *(f"{ROW}{step.number}" for step in steps)))
+    return replace(together, non_values=(*together.non_values, *(f"{ROW}{step.number}" for step in steps)))

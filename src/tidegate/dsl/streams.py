@@ -380,7 +380,7 @@ def _check_new_key(node: Stream, name: str) -> None:
     """Raise DefinitionError if a computed key would replace a column for timestamp, partition or offset, or `aside`."""
     roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
     role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
-    if name in roles or name in node.aside:
+    if name in roles or name in node.non_values:
         raise DefinitionError(
             f"`name` is {name!r}, the column with {role}: the new key would take its place. "
             f"Choose another name, for example name={name + '_key'!r}."
@@ -390,7 +390,7 @@ def _check_new_key(node: Stream, name: str) -> None:
 def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
     """The stream with this key. Raises DefinitionError for a column that the stream is known not to have."""
     regrouped = replace(node, key=key, sources=tuple(replace(source, key=key) for source in node.sources))
-    if node.as_read:
+    if node.is_source:
         check_schema(regrouped)
         if node.frame is not None:
             frames.check_frame(regrouped)

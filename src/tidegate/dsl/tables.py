@@ -254,7 +254,7 @@ class KTable(Result):
         from tidegate.dsl.streams import KStream
 
         root, (first, *_) = root_of(self.node), inputs_of(self.node)
-        return KStream(Stream(first.name, root.key, "timestamp", table=self.node, aside=(WINDOW, "deleted")))
+        return KStream(Stream(first.name, root.key, "timestamp", table=self.node, non_values=(WINDOW, "deleted")))
 
     def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
         """Group the rows by columns of the key or the values; for computed columns use `map_values` first.

@@ -79,10 +79,17 @@ def _edge(op: Operation, stream: Stream, side: int) -> Edge:
 
 def _repartition(op: Operation, stream: Stream, side: int) -> Repartition:
     function = op.function
-    aside = (*stream.key, *op.key, *(stream.aside if op.joined is not None else ()))
+    non_values = (*stream.key, *op.key, *(stream.non_values if op.joined is not None else ()))
     values = None if isinstance(function, Fold) or op.joined is not None else op.input_columns(())
-    told_by = (function.column,) if isinstance(function, Reduce) else ()
+    value_columns = (function.column,) if isinstance(function, Reduce) else ()
     table = op.joined is not None and op.joined.tables[side]
     return Repartition(
-        op.key, values, stream.changes, told_by, aside, whole=op.joined is None, records=op.keeps_late, table=table
+        op.key,
+        values,
+        stream.changes,
+        value_columns,
+        non_values,
+        with_non_values=op.joined is None,
+        full_records=op.keeps_late,
+        table=table,
     )

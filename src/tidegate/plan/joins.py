@@ -138,7 +138,9 @@ def table_input(table: Table) -> tuple[Stream, str | None]:
         return table.stream, table.deleted
     root = root_of(table)
     key = root.key if windows_of(table) is None else (*root.key, *window_columns(table))
-    return Stream(root.stream.name, key, "timestamp", table=table, aside=(WINDOW, "deleted"), forwarded=True), "deleted"
+    return Stream(
+        root.stream.name, key, "timestamp", table=table, non_values=(WINDOW, "deleted"), forwarded=True
+    ), "deleted"
 
 
 def _input(node: Stream) -> Stream:
@@ -157,7 +159,14 @@ def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
     name = f"{root.stream.name} by {', '.join(public_key(key))}"
     follows = root.name if isinstance(root, Join) and root.clock.slowest else None
     return Stream(
-        name, node.key, "timestamp", table=node, aside=node.aside, forwarded=True, follows=follows, number=node.number
+        name,
+        node.key,
+        "timestamp",
+        table=node,
+        non_values=node.non_values,
+        forwarded=True,
+        follows=follows,
+        number=node.number,
     )
 
 

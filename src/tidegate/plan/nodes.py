@@ -36,7 +36,8 @@ class Stream:
 
     sources  the streams that were merged into this one; each has its own steps and number
     table    the table or join whose rows these records are; key, timestamp and columns are those of the rows
-    aside    columns that are not values, besides key, timestamp, partition and offset
+    non_values
+             columns that are not values, besides key, timestamp, partition and offset
     changes  whether each change retracts an old row and inserts a new one, as in a regrouped table
     forwarded
              whether the records are rows that another operator emits, one by one
@@ -58,7 +59,7 @@ class Stream:
     sources: tuple[Stream, ...] = ()
     number: int | None = None
     table: Table | Stream | Join | None = None
-    aside: tuple[str, ...] = ()
+    non_values: tuple[str, ...] = ()
     changes: bool = False
     forwarded: bool = False
     follows: str | None = None
@@ -73,7 +74,7 @@ class Stream:
     def kept(self) -> tuple[str, ...]:
         """The columns that are not values."""
         order = (self.partition, self.offset)
-        return (*public_key(self.key), self.timestamp, *(name for name in order if name is not None), *self.aside)
+        return (*public_key(self.key), self.timestamp, *(name for name in order if name is not None), *self.non_values)
 
     def then(self, step: Step) -> Stream:
         """The stream after one more step."""
@@ -90,14 +91,14 @@ class Stream:
         return replace(self, frame=None, raw=None, table=None, sources=sources)
 
     @property
-    def as_read(self) -> bool:
-        """Whether the records are unchanged records of one source."""
+    def is_source(self) -> bool:
+        """Whether this is one source alone: its records come unchanged, without steps and merges."""
         return not (self.steps or self.sources or self.table)
 
     @property
-    def behind(self) -> bool:
+    def from_upstream(self) -> bool:
         """Whether all records come from other operators."""
-        return self.changes or self.forwarded or (bool(self.sources) and all(one.behind for one in self.sources))
+        return self.changes or self.forwarded or (bool(self.sources) and all(one.from_upstream for one in self.sources))
 
     @property
     def as_rows(self) -> Stream:
@@ -105,7 +106,7 @@ class Stream:
         return replace(self, sources=(), partition=None, offset=None, forwarded=True)
 
     @property
-    def behind_only(self) -> bool:
+    def without_sources(self) -> bool:
         """Whether no record is read from a source."""
         return all(branch.table is not None for branch in self.branches)
 
@@ -336,7 +337,11 @@ def merge_conflict(one: Stream, other: Stream, called: str = "merge") -> str:
             f"{called}: one stream is of a table's changes, or of a join's rows, and has no partitions of its own. "
             f"Use {called} before the aggregation or the join, or two queries (docs/notyet.md)."
         )
-    alike = ("key",) if one.behind_only or other.behind_only else ("key", "timestamp", "partition", "offset", "clock")
+    alike = (
+        ("key",)
+        if one.without_sources or other.without_sources
+        else ("key", "timestamp", "partition", "offset", "clock")
+    )
     for what in alike:
         mine, theirs = getattr(one, what), getattr(other, what)
         if mine != theirs:

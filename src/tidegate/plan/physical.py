@@ -61,19 +61,24 @@ class Repartition:
     """Repartitions the rows of an operation for the next operator: by `key`, with the columns `values` (None: all).
 
     changes  whether an update retracts the old row first; otherwise every row is a record
-    told_by  the columns whose nulls make a record one without a value; empty: all columns but `aside`
-    whole    whether all columns include those of `aside`; the records of a join only have values
-    records  whether unread columns go along, because late records leave whole
+    value_columns
+             a record whose value columns are all null has no value; empty: all columns but `non_values`
+    non_values
+             columns that are not values
+    with_non_values
+             whether all columns include `non_values`; the records of a join only have values
+    full_records
+             whether unread columns go along, because late records leave with all their columns
     table    whether the rows belong to a table: tombstones are changes, and rows keep the order in which they left
     """
 
     key: tuple[str, ...]
     values: tuple[str, ...] | None
     changes: bool = True
-    told_by: tuple[str, ...] = ()
-    aside: tuple[str, ...] = ()
-    whole: bool = True
-    records: bool = False
+    value_columns: tuple[str, ...] = ()
+    non_values: tuple[str, ...] = ()
+    with_non_values: bool = True
+    full_records: bool = False
     table: bool = False
 
 
@@ -141,9 +146,9 @@ class Operation:
         return self.joined is None and self.windows is not None and {o.kind for o in self.all_outputs} == {"final"}
 
     @property
-    def tells_time(self) -> bool:
+    def sends_time_progress(self) -> bool:
         """Whether the map step of one input of a join sends the progress of that input's time to every task."""
-        return self.joined is not None and self.side is not None and self.joined.tells_time
+        return self.joined is not None and self.side is not None and self.joined.needs_time_progress
 
     @property
     def passes_time(self) -> bool:
@@ -265,7 +270,7 @@ class Operation:
             metrics.WAKES: self.uses_timers,
             metrics.JOIN: self.joined is not None,
             metrics.LOOKUPS: self.joined is not None and self.joined.waits,
-            metrics.GRACES: self.tells_graces,
+            metrics.GRACES: self.reports_graces,
             metrics.ORDER: any(stream.ordered for stream in (self.stream, *self.sides)),
         }
         return frozenset(group for group, there in groups.items() if there)
@@ -283,7 +288,7 @@ class Operation:
         return metrics.numbers(self.measured, own)
 
     @property
-    def tells_graces(self) -> bool:
+    def reports_graces(self) -> bool:
         """Whether it reports the graces that its records would have needed: its windows have a grace."""
         if self.joined is not None:
             return isinstance(self.joined, StreamStream)
@@ -292,7 +297,7 @@ class Operation:
     @property
     def counts_panes(self) -> bool:
         """Whether the map step counts records by pane for these graces, before it may combine them."""
-        return self.tells_graces and isinstance(self.windows, TimeWindows)
+        return self.reports_graces and isinstance(self.windows, TimeWindows)
 
     @property
     def buffers_by_stream_time(self) -> bool:
@@ -336,8 +341,8 @@ class Operation:
         if isinstance(self.function, Reduce):
             return (self.function.column,)
         stream = self.stream
-        aside = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset, *stream.aside}
-        return tuple(name for name in available if name not in aside)
+        non_values = {*stream.key, *self.key, stream.timestamp, stream.partition, stream.offset, *stream.non_values}
+        return tuple(name for name in available if name not in non_values)
 
     def input_columns(self, available: tuple[str, ...]) -> tuple[str, ...]:
         """The columns the aggregation reads besides key, timestamp, partition and offset."""

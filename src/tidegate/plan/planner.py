@@ -220,14 +220,14 @@ def _together(outputs: Outputs) -> Operation:
                 f"{', '.join(differs)}. Build the aggregation once and derive both from it "
                 "(final = counts.suppress(...)), or give each a query of its own."
             )
-    told = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
-    limits = tuple(limit for output in told for limit in output.limits)
+    all_outputs = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
+    limits = tuple(limit for output in all_outputs for limit in output.limits)
     if len(limits) > 1:
         limits = _placed(limits)
         _check_stores(first.name, [limit.store for limit in limits])
         rest = iter(limits)
-        told = tuple(replace(output, limits=tuple(next(rest) for _ in output.limits)) for output in told)
-    kinds = {output.kind for output in told} - {"late"}
+        all_outputs = tuple(replace(output, limits=tuple(next(rest) for _ in output.limits)) for output in all_outputs)
+    kinds = {output.kind for output in all_outputs} - {"late"}
     bounded = next((op for _, op in parts if op.buffer is not None), first)
     if bounded.buffer is not None and "updates" in kinds and first.caching:
         raise DefinitionError(
@@ -244,7 +244,7 @@ def _together(outputs: Outputs) -> Operation:
         buffer_name=held.buffer_name,
         limits=(),
         after=(),
-        outputs=told,
+        outputs=all_outputs,
     )
 
 

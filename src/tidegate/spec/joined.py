@@ -72,7 +72,7 @@ class Joined:
         return True
 
     @property
-    def tells_time(self) -> bool:
+    def needs_time_progress(self) -> bool:
         """Whether every task needs the progress of each input's time within a batch."""
         return False
 
@@ -177,7 +177,7 @@ class StreamTable(Joined):
         return side == LEFT
 
     @property
-    def tells_time(self) -> bool:
+    def needs_time_progress(self) -> bool:
         return self.history_ms is not None or self.grace_ms > 0
 
     @property
@@ -219,7 +219,7 @@ class TableTable(Joined):
     tables: ClassVar[tuple[bool, bool]] = (True, True)
 
     @property
-    def tells_time(self) -> bool:
+    def needs_time_progress(self) -> bool:
         return any(history is not None for history in self.histories)
 
     @property

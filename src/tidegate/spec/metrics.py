@@ -161,13 +161,13 @@ NUMBERS = (
     Number("spilled_bytes_change", "sum", WAKES),
 )
 
-HELD = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
+BUFFER_SIZES = ("suppression_buffer_count_current", "suppression_buffer_size_current", "spilled_bytes")
 """Sizes of buffers, summed over all tasks."""
 
 
-def change_of(held: str) -> str:
-    """The name of the number with the change of one of `HELD`."""
-    return f"{held.removesuffix('_current')}_change"
+def change_of(size: str) -> str:
+    """The name of the number with the change of one of `BUFFER_SIZES`."""
+    return f"{size.removesuffix('_current')}_change"
 
 
 def numbers(measured: Iterable[str], stores: Mapping[str, tuple[int, Iterable[str]]] | None = None) -> dict[str, str]:
@@ -206,15 +206,15 @@ def _of_place(number: Number, place: int) -> str:
     return _TERM.sub(lambda term: f"{term[1]}({at_place(term[2], place)})", number.how)
 
 
-def timed(told: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
+def timed(own: Mapping[str, float], began_ms: float, now_ms: float) -> dict[str, float]:
     """The numbers of a task that need the wall clock: its part of a batch began at `began_ms` and is done at `now_ms`.
 
-    `told` are its other numbers.
+    `own` are its other numbers.
     """
     more = {}
-    if told["stream_time"] >= 0:
-        more["stream_time_lag"] = now_ms - told["stream_time"]
-    if told.get("emit_final_records"):
+    if own["stream_time"] >= 0:
+        more["stream_time_lag"] = now_ms - own["stream_time"]
+    if own.get("emit_final_records"):
         more["emit_final_latency"] = now_ms - began_ms
     return more
 
@@ -237,8 +237,8 @@ def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> d
     def of(term: Term) -> float | None:
         if term.how == "number":
             return float(term.of)
-        told = [task[term.of] for task in tasks if term.of in task]
-        return _COMBINE[term.how](told) if told else None
+        values = [task[term.of] for task in tasks if term.of in task]
+        return _COMBINE[term.how](values) if values else None
 
     def value(made: Formula) -> float | None:
         over = of(made.over)
@@ -291,18 +291,25 @@ _OVERTIME = "intermediate_result_suppression_overtime_min"
 METRICS: tuple[Metric, ...] = (
     Metric("records_total", "total", "records", "records taken or dropped late, without skipped records"),
     Metric("emitted_total", "total", "rows", "rows that left the operator, of all outputs"),
-    _gauge("record-lateness-avg", "ms", "stream time that a record saw less its timestamp, on average"),
+    _gauge(
+        "record-lateness-avg", "ms", "average lateness of a record: the stream time at its arrival minus its timestamp"
+    ),
     _gauge("record-lateness-max", "ms", "the largest lateness of a record"),
     Metric("grace", "gauge", "ms", "the grace of the windows", needs=GRACE_NEEDED),
     Metric(
         "grace_enough",
         "gauge",
         "ms",
-        "the shortest round grace that would have left no more than 0.1 % of the (record, window) pairs (of sliding "
-        "windows, sessions and joins: of the records) of the last 24 hours late; of sessions a shorter one may do",
+        "the shortest round grace with which at most 0.1 % of the (record, window) pairs of the last 24 hours would "
+        "have been late (sliding windows, sessions and joins: of the records; for sessions it is an upper bound)",
         needs=GRACE_NEEDED,
     ),
-    *_counted("late-record-drop", "records", "records dropped because a window was closed, once per window", "late"),
+    *_counted(
+        "late-record-drop",
+        "records",
+        "records dropped because their window was closed, counted once per window",
+        "late",
+    ),
     *_counted(
         "expired-window-record-drop",
         "records",
@@ -348,15 +355,20 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "emit-final-latency-avg",
         "ms",
-        "wall clock from the start of the batch in the operator until its final results left, on "
-        "average over the batches with final results",
+        "average wall-clock time from the start of the batch in the operator until its final results left, over the "
+        "batches with final results",
         "emit_final_records",
     ),
-    _gauge("emit-final-latency-max", "ms", "the largest such latency", "emit_final_records"),
+    _gauge(
+        "emit-final-latency-max",
+        "ms",
+        "longest wall-clock time from the start of the batch in the operator until its final results left",
+        "emit_final_records",
+    ),
     *_counted("emit-final-records", "rows", "final results that left", "emit_final_records"),
-    Metric("open_windows", "gauge", "windows", "open windows, in the task that has most"),
+    Metric("open_windows", "gauge", "windows", "open windows of the task with the most open windows"),
     Metric("stream_time", "gauge", "ms since 1970", "the stream time; -1 before the first record"),
-    Metric("stream_time_lag", "gauge", "ms", "wall clock at the time of reading less stream time"),
+    Metric("stream_time_lag", "gauge", "ms", "wall clock when the metric is read, minus stream time"),
 )
 
 PER_STORE = tuple(

@@ -217,8 +217,8 @@ class Pending:
         return "\n".join([*lines, *self._moving])
 
 
-def _with_pairs(told: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(told) | {"first": tuple((key, at) for key, at in told["first"])}
+def _with_pairs(limit: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(limit) | {"first": tuple((key, at) for key, at in limit["first"])}
 
 
 def _first(keys: Sequence[tuple[str, int]]) -> list[str]:
@@ -251,20 +251,20 @@ def _following(join: str) -> str:
 
 def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
     """One `Pending` from those of all tasks of an operator; `open_windows` counts the distinct windows of all tasks."""
-    told = list(tasks)
-    now = max((one.stream_time for one in told if one.stream_time is not None), default=None)
-    windows = {(one.leaves_at, one.window or Window(0, 0)): one for task in told for one in task.waiting}
+    found = list(tasks)
+    now = max((one.stream_time for one in found if one.stream_time is not None), default=None)
+    windows = {(one.leaves_at, one.window or Window(0, 0)): one for task in found for one in task.waiting}
     waiting = tuple(replace(windows[at], missing_ms=at[0] - (now or 0)) for at in sorted(windows))
-    held = [task.held_by for task in told if task.held_by is not None]
+    held = [task.held_by for task in found if task.held_by is not None]
     return Pending(
-        told[0].name,
+        found[0].name,
         now,
         waiting,
         open_windows,
         min(held, key=lambda one: one[1], default=None),
-        _buffers([limit for task in told for limit in task.limits]),
-        _lookups([task.lookups for task in told if task.lookups is not None]),
-        told[0].follows,
+        _buffers([limit for task in found for limit in task.limits]),
+        _lookups([task.lookups for task in found if task.lookups is not None]),
+        found[0].follows,
     )
 
 

@@ -160,7 +160,7 @@ class TopologyTestDriver:
         for entry in entries:
             if schema is not None:
                 entry.inputs.learn(schema, stream)
-                if self._nodes and entry.inputs.reads(stream) and all(b.as_read for b in entry.inputs.branches):
+                if self._nodes and entry.inputs.reads(stream) and all(b.is_source for b in entry.inputs.branches):
                     entry.types.learn_schema(schema)
             taken.append(entry.inputs.take(records, stream, self._piped) if entry.inputs.reads(stream) else [])
         if self._drained:
@@ -268,9 +268,9 @@ class TopologyTestDriver:
     @property
     def drops(self) -> dict[str, int]:
         """Late and skipped records of all operators, by reason; "late" counts (record, closed window) pairs."""
-        told = [tally.values(self._wall_clock_ms) for tally in self._tallies]
+        values = [tally.values(self._wall_clock_ms) for tally in self._tallies]
         known = dict.fromkeys(reason for node in self._nodes for reason in reasons(node.op)) or reasons(None)
-        return {reason: sum(int(one.get(reason, 0)) for one in told) for reason in known}
+        return {reason: sum(int(one.get(reason, 0)) for one in values) for reason in known}
 
     @property
     def dropped(self) -> int:
@@ -299,14 +299,16 @@ class TopologyTestDriver:
             >>> driver.metrics()["records"]
             1
         """
-        told = {tally.name: tally.values(self._wall_clock_ms) for tally in self._tallies}
+        by_operator = {tally.name: tally.values(self._wall_clock_ms) for tally in self._tallies}
         if operator is not None:
-            if operator not in told:
-                raise DefinitionError(f"`operator` is {operator!r}; there are {', '.join(map(repr, told)) or 'none'}.")
-            return told[operator]
-        if not told:
+            if operator not in by_operator:
+                raise DefinitionError(
+                    f"`operator` is {operator!r}; there are {', '.join(map(repr, by_operator)) or 'none'}."
+                )
+            return by_operator[operator]
+        if not by_operator:
             return Totals("", numbers(()), self._wall_clock_ms).values(self._wall_clock_ms)
-        first, *_, last = [*told.values()] * 2
+        first, *_, last = [*by_operator.values()] * 2
         return first | {
             name: value for name, value in last.items() if name not in first or store_of(name)[0] in LEAVING
         }

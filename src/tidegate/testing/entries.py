@@ -57,7 +57,7 @@ def check_names(entries: list[Entry]) -> None:
             first = named.setdefault(branch.name, branch)
             if (first.frame, first.schema) != (branch.frame, branch.schema):
                 raise DefinitionError(
-                    f"Two inputs are called {branch.name!r}, so nobody can say whose a record is. "
+                    f"Two inputs are called {branch.name!r}, so their records cannot be told apart. "
                     "Name them: tg.stream(..., name=...)."
                 )
 

@@ -36,7 +36,7 @@ def packed(
     """The layout of an operator and the blobs of its inputs."""
     layout = Layout.of_inputs(op, [(edge, rows.schema) for edge, rows in inputs], typed=typed, tuning=tuning)
     # The driver is the only map task, so no other task reads offsets that are missing here.
-    contiguous = not op.stream.behind
+    contiguous = not op.stream.from_upstream
     return layout, [
         blob
         for edge, rows in inputs

@@ -15,8 +15,8 @@ def in_piped_order(node: Node) -> Node:
     edges = tuple(edge if edge.node is None else replace(edge, node=in_piped_order(edge.node)) for edge in node.edges)
     op = node.op
     if op.joined is not None:
-        op = replace(op, sides=tuple(side if side.behind else _ordered(side) for side in op.sides))
-    elif not op.stream.behind:
+        op = replace(op, sides=tuple(side if side.from_upstream else _ordered(side) for side in op.sides))
+    elif not op.stream.from_upstream:
         op = replace(op, stream=_ordered(op.stream))
     return Node(op, edges)
 

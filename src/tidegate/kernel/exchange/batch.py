@@ -47,7 +47,7 @@ class Batch:
         self._skipped: list[pa.Table] = []
         self._progress: list[pa.Table] = []
         self._counted: list[pa.Table] = []
-        rule = Rule.of(layout.op) if layout.op.tells_graces else None
+        rule = Rule.of(layout.op) if layout.op.reports_graces else None
         self.needed = None if rule is None else RecordGraces(rule)
         """The graces that its records needed, where the operator reports them (`kernel.time.record_graces`)."""
 
@@ -74,7 +74,7 @@ class Batch:
             self._dense,
             self._scattered,
             *kept,
-            *((self._progress,) if self.layout.op.buffers_by_stream_time or self.layout.op.tells_time else ()),
+            *((self._progress,) if self.layout.op.buffers_by_stream_time or self.layout.op.sends_time_progress else ()),
         )
         for section, rows in zip(sections, tables, strict=True):
             if rows.num_rows:

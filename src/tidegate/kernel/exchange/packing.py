@@ -110,7 +110,7 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
         routes += [
             [time_progress.first_records(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks
         ]
-    if layout.op.tells_time:
+    if layout.op.sends_time_progress:
         routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
     return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read)), routes

@@ -41,7 +41,8 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
             )
     columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
     empty = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
-    values = regroup.told_by or [n for n in rows.schema.names if n not in regroup.aside and not n.startswith(OURS)]
+    names = rows.schema.names
+    values = regroup.value_columns or [n for n in names if n not in regroup.non_values and not n.startswith(OURS)]
     if values:
         nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
         empty = pc.or_(empty, pa.array(nulls, pa.bool_()))

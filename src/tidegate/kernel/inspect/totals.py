@@ -8,7 +8,17 @@ from typing import Any
 
 from tidegate.kernel.inspect.graces import GraceHistory
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.spec.metrics import GRACE_NEEDED, HELD, METRICS, NOTHING, SKIPPED, Metric, change_of, of_store, store_of
+from tidegate.spec.metrics import (
+    BUFFER_SIZES,
+    GRACE_NEEDED,
+    METRICS,
+    NOTHING,
+    SKIPPED,
+    Metric,
+    change_of,
+    of_store,
+    store_of,
+)
 
 RATE_MS = 60_000
 """The time that a rate covers (ms): the last minute, or the time since the beginning if that is shorter."""
@@ -42,7 +52,7 @@ class Totals:
         self.hows = dict(hows)
         self._began = began_ms
         self._sums: Counter[str] = Counter()
-        self._gauges: dict[str, float] = dict.fromkeys(HELD, 0)
+        self._gauges: dict[str, float] = dict.fromkeys(BUFFER_SIZES, 0)
         self._extremes: dict[str, float] = {}
         self._latest: dict[str, float] = {"open_windows": 0, "stream_time": NEVER, "suppression_buffer_fill": 0}
         self._batches = 1
@@ -88,7 +98,7 @@ class Totals:
     def _update_gauges(self, metrics: Mapping[str, float]) -> None:
         """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks."""
         all_reported = metrics.get("tasks_heard") == metrics.get("tasks")
-        for name in HELD:
+        for name in BUFFER_SIZES:
             if all_reported:
                 self._gauges[name] = metrics.get(name, self._gauges[name])
             else:

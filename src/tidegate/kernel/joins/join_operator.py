@@ -32,7 +32,7 @@ class JoinOperator(Operator):
         COPIES.step += 1
         joined = self.layout.op.joined
         assert joined is not None
-        if not joined.tells_time:
+        if not joined.needs_time_progress:
             if batch.streams_time is not None:
                 state.input_times = [batch.streams_time.after, state.input_times[RIGHT]]
             nothing = np.zeros(0, np.int64)

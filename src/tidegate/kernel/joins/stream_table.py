@@ -85,7 +85,7 @@ class StreamTableJoin(JoinOperator):
         clock = self.layout.op.stream.clock
         if not clock.slowest:
             state.partitions = {}
-        if not (clock.slowest or self._joined.tells_time):
+        if not (clock.slowest or self._joined.needs_time_progress):
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
         chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records

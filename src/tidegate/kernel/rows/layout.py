@@ -340,7 +340,7 @@ class Layout:
         assert self.op.regroup is not None
         values = self.op.regroup.values
         if values is None:
-            left_out = () if self.op.regroup.whole else self.op.regroup.aside
+            left_out = () if self.op.regroup.with_non_values else self.op.regroup.non_values
             values = tuple(name for name in available if not name.startswith(OURS) and name not in left_out)
         for name in (*self.op.regroup.key, *values):
             if name not in available:
@@ -349,7 +349,7 @@ class Layout:
         found = {f"k:{name}": name for name in self.op.regroup.key} | {f"v:{name}": name for name in values}
         if self.op.row_ids:
             found[ID_COLUMN] = ROW_ID
-        if not self.op.regroup.records:
+        if not self.op.regroup.full_records:
             return found
         others = [name for name in available if name not in found.values() and not name.startswith(OURS)]
         return found | {f"r:{name}": name for name in others}

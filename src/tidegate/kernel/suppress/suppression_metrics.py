@@ -17,7 +17,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.state.state import State
 from tidegate.plan import Operation
 from tidegate.spec.columns import OURS, TIMESTAMP
-from tidegate.spec.metrics import FILL, HELD, at_place, change_of
+from tidegate.spec.metrics import BUFFER_SIZES, FILL, at_place, change_of
 from tidegate.spec.suppressed import Buffer, UntilTimeLimit
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def of_limit(entries: pa.Table, buckets: TimeBuckets) -> Buffered:
 
 def record_buffered(state: State, now: Buffered, before: Buffered) -> None:
     """Set the metrics of waiting rows, and of their change in this step."""
-    state.step_metrics |= dict(zip(HELD, now, strict=True))
-    state.step_metrics |= {change_of(name): new - old for name, new, old in zip(HELD, now, before, strict=True)}
+    state.step_metrics |= dict(zip(BUFFER_SIZES, now, strict=True))
+    state.step_metrics |= {change_of(name): new - old for name, new, old in zip(BUFFER_SIZES, now, before, strict=True)}
 
 
 def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:

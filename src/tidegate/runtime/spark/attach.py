@@ -28,12 +28,12 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
-from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import check_apart, col, quoted
-from tidegate.runtime.spark.raw import Counts, Opener, columns_read
+from tidegate.runtime.spark.raw import Counts, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
 from tidegate.runtime.spark.worker.garbage import spare_modules
@@ -60,9 +60,6 @@ from tidegate.spec.metrics import at_place, of_store, timed
 MOST_STATIC_TASKS = 64
 """Most tasks over a static DataFrame, which has no checkpoint that fixes their number; more only cost."""
 
-LAST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Largest timestamp of Spark (ms): Spark counts microseconds in 64 bits."""
-
 MOST_KEY_BYTES = 600_000
 """Most bytes of expected keys: they travel inside the stateful step, which must stay below 1 MB (processor.Stage)."""
 
@@ -76,7 +73,7 @@ class Packer:
     order_as_one: bool = False
     branch: Stream | None = None
     """The stream whose rows the worker turns into the kernel's columns; None if Spark has done so already."""
-    opener: Opener | None = None
+    row_decoder: RowDecoder | None = None
     """Decodes records into rows; None if Spark hands over rows."""
     contiguous: bool = False
     """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
@@ -84,8 +81,8 @@ class Packer:
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
         keep()
-        if self.opener is not None:
-            batches = self.opener.rows(batches, counts)
+        if self.row_decoder is not None:
+            batches = self.row_decoder.rows(batches, counts)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
@@ -204,7 +201,7 @@ def _operate(
     streaming = is_streaming(frame)
     config.check(frame.sparkSession, streaming=streaming)
     for stream in op.sides or (op.stream,):
-        if not stream.ordered and not stream.behind:
+        if not stream.ordered and not stream.from_upstream:
             _warn_unordered(op, stream, streaming)
     _check_alike(node, inputs)
     tasks = task_count(op, frame)
@@ -249,6 +246,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
     frame, layout = _operate(edge.node, drains, tuning, observed)
     columns = {name: col(name) for name in layout.output_schema.names}
     if op.needs_wall_clock:
+        # The kernel's own name: rows of an operator have the kernel's columns. Rows of a user have WALL_CLOCK.
         columns["wall_clock"] = _wall_clock()
     clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
     return _Input(frame, columns, pa.schema([*layout.output_schema, *clock]))
@@ -258,7 +256,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads: the `columns` that are read, and the `schema` of the kernel's columns.
 
-    `branch`, `opener` and `contiguous` are those of the Packer.
+    `branch`, `row_decoder` and `contiguous` are those of the Packer.
     """
 
     frame: DataFrame
@@ -266,13 +264,13 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    opener: Opener | None = None
+    row_decoder: RowDecoder | None = None
     contiguous: bool = False
 
     def packed(self, layout: Layout, tasks: int) -> Input:
         """The input with its map step."""
-        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.opener, self.contiguous)
-        return Input(self.frame, self.columns, packer, None if self.opener is None else self.opener.observed)
+        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.row_decoder, self.contiguous)
+        return Input(self.frame, self.columns, packer, None if self.row_decoder is None else self.row_decoder.observed)
 
 
 def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
@@ -280,23 +278,23 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
-    unbroken = contiguous.reads_stretches(frame, branch.partition, branch.offset)
-    if op.stream.as_read:
+    is_contiguous = contiguous.reads_contiguously(frame, branch.partition, branch.offset)
+    if op.stream.is_source:
         columns = input_columns(op, frame)
         schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
-        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=unbroken)
+        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=is_contiguous)
     columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
         columns[WALL_CLOCK] = _wall_clock()
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=unbroken)
+    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
     """The columns whose values reach the operator; of other columns it learns at most whether they are null."""
-    if branch.raw is not None or not op.stream.as_read:
+    if branch.raw is not None or not op.stream.is_source:
         return tuple(columns_read(op, branch, names))
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
@@ -305,14 +303,14 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     name = branch.raw.observed
-    frame, opener = branch.raw.handed_over(wanted, None if name is None else _apart(name, observed))
+    frame, row_decoder = branch.raw.for_workers(wanted, None if name is None else _apart(name, observed))
     columns = {name: col(name) for name in frame.columns}
     if op.needs_wall_clock:
         columns[WALL_CLOCK] = _wall_clock()
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
-    unbroken = branch.raw.contiguous
-    return _Input(frame, columns, schema, branch=branch.unbound, opener=opener, contiguous=unbroken)
+    promised = branch.raw.contiguous
+    return _Input(frame, columns, schema, branch=branch.unbound, row_decoder=row_decoder, contiguous=promised)
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:
@@ -378,7 +376,7 @@ def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> p
     computed = {"empty": BooleanType(), "deleted": BooleanType(), "partition": types.get(op.stream.partition or "")}
     fields = []
     for name in columns:
-        given = types.get(name if not op.stream.as_read else name.partition(":")[2])
+        given = types.get(name if not op.stream.is_source else name.partition(":")[2])
         fields.append(StructField(name, given or computed.get(name) or LongType()))
     return arrow_schema(StructType(fields))
 
@@ -409,7 +407,7 @@ def _shown(name: str, how: str = "{}") -> dict[str, str]:
 
 _INSTANT = "timestamp_millis({})"
 # The end is null for a window without an end, and for an end beyond the largest timestamp.
-_END = f"CASE WHEN {{0}} <= {LAST_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
+_END = f"CASE WHEN {{0}} <= {MAX_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
 _START_AND_END = f"struct({_INSTANT} AS `start`, {_END.format(quoted(END))} AS `end`)".replace("{}", "{0}")
 _PUBLIC = {
     START: f"CASE WHEN {quoted(START)} IS NOT NULL THEN {_START_AND_END.format(quoted(START))} END AS `window`",

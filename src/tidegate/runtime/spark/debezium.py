@@ -20,9 +20,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Json
-from tidegate.runtime.spark.kafka.plain import MOST_MS
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
 from tidegate.runtime.spark.schemas.avro import Field, Schema
@@ -249,7 +249,7 @@ class _Reading:
         if self.time == TIMES[0]:
             at = F.coalesce(self._of("source").getField("ts_ms"), at)
         # Null beyond the range of a timestamp: the table counts the change, and goes on.
-        stamp = F.when(at.between(-MOST_MS, MOST_MS), F.timestamp_millis(at))
+        stamp = F.when(at.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(at))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(stamp) if self.deletes else stamp
 
     def _of(self, field: str) -> Column:

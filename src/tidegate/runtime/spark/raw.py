@@ -1,4 +1,4 @@
-"""Sources whose records the Python workers decode: `Raw` is such a source, an `Opener` decodes in a worker.
+"""Sources whose records the Python workers decode: `Raw` is such a source, a `RowDecoder` decodes in a worker.
 
 To make rows in the JVM and move them to Python costs more than all that tidegate does with them (decision 0009).
 """
@@ -24,7 +24,7 @@ class Counts:
     malformed: int = 0
 
 
-class Opener(ABC):
+class RowDecoder(ABC):
     """Decodes records in a worker. It is pickled into the plan.
 
     observed  name of the observation with the sums of `Counts` of all workers (`Raw.observed`); None if Spark has
@@ -52,8 +52,8 @@ class Raw(Protocol):
     def observed(self) -> str | None:
         """The name of the observation with the counts of its records, None if there is none."""
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
-        """The DataFrame that goes to the workers instead of rows with the columns `wanted`, and its opener.
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
+        """The DataFrame that goes to the workers instead of rows with the columns `wanted`, and its row decoder.
 
         observed  name of the observation, where another input of the query has `self.observed`
         """

@@ -46,5 +46,10 @@ def task_numbers(n: int) -> tuple[int, ...]:
 
 
 def in_partitions(tasks: int, partitions: int) -> dict[int, int]:
-    """Number of a task by shuffle partition, for those of `partitions` to which Spark's hash sends one of `tasks`."""
+    """Number of a task by shuffle partition, for those of `partitions` to which Spark's hash sends one of `tasks`.
+
+    With fewer tasks than partitions, two tasks may share a partition, and one of them is kept. One is enough where a
+    checkpoint is refused (`worker.processor.StageProcessor.close`): a drain marks every task in the same micro-batch,
+    and Spark commits the state of a partition as a whole, so either all tasks of a partition are marked or none.
+    """
     return {spark_hash(number) % partitions: number for number in task_numbers(tasks)}

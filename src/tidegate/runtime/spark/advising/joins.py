@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
 from tidegate.advice.counts import Counts, Tally
-from tidegate.advice.join_graces import Came
+from tidegate.advice.join_graces import JoinArrivals
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.partners import (
     JoinAdvice,
@@ -96,9 +96,9 @@ def _needed(taken: DataFrame, before: int, after: int) -> DataFrame:
         codes, _ = numbered_keys(rows)
         right = rows["right"].to_numpy()
         ts, turn, seen = (ints(rows[name]) for name in ("ts", "turn", "seen"))
-        came = Came(turn[~right], seen[~right], turn[right], seen[right])
+        arrivals = JoinArrivals(turn[~right], seen[~right], turn[right], seen[right])
         sides = Sides.of(codes[~right], ts[~right], codes[right], ts[right])
-        needed, pairs = came.needed(sides, before, after)
+        needed, pairs = arrivals.needed(sides, before, after)
         tally = Tally(_EXACT)
         tally.add("needed", needed.values, needed.counts)
         tally.number("pairs", pairs)

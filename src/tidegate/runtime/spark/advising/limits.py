@@ -117,8 +117,8 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         columns = dict(zip(Taken._fields, map(pa.array, (rank, ts, before, now)), strict=True))
         whole = pa.table({name: shown[name] for name in shown.schema.names} | columns)
         reached = Reached.of(now, rank)
-        told = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
-        found: list[tuple[Any, ...]] = [(None, None, told, int(now[0]), int(now[-1]))]
+        blob = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
+        found: list[tuple[Any, ...]] = [(None, None, blob, int(now[0]), int(now[-1]))]
         found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
         return table_of(_RECORDS, found)
 
@@ -132,12 +132,12 @@ def _reached(records: DataFrame) -> Reached:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for blob in batch["reached"].drop_null():
-                told = decoded([blob])
-                place = np.flatnonzero(np.diff(ints(told["time"]) // unit, prepend=-1))
-                yield from told.take(pa.array(np.unique(np.append(place, told.num_rows - 1)))).to_batches()
+                reached = decoded([blob])
+                place = np.flatnonzero(np.diff(ints(reached["time"]) // unit, prepend=-1))
+                yield from reached.take(pa.array(np.unique(np.append(place, reached.num_rows - 1)))).to_batches()
 
-    told = records.select("reached").mapInArrow(run, "time long, rank long").toArrow()
-    time, rank = ints(told["time"]), ints(told["rank"])
+    reached = records.select("reached").mapInArrow(run, "time long, rank long").toArrow()
+    time, rank = ints(reached["time"]), ints(reached["rank"])
     order = np.lexsort((rank, time))
     return Reached.of(time[order], rank[order])
 
@@ -192,14 +192,14 @@ def _most(waited: DataFrame) -> dict[int, int]:
     def run(table: pa.Table) -> pa.Table:
         steps = decoded(table["blob"])
         rank, enters = ints(steps["rank"]), steps["enters"].to_numpy()
-        told = (table["limit_ms"][0].as_py(), table["block"][0].as_py(), *most_of(rank[enters], rank[~enters]))
-        return table_of(_STEPS, [told])
+        row = (table["limit_ms"][0].as_py(), table["block"][0].as_py(), *most_of(rank[enters], rank[~enters]))
+        return table_of(_STEPS, [row])
 
     blocks = waited.where(F.col("blob").isNotNull()).select("limit_ms", "block", "blob").groupBy("limit_ms", "block")
     there: dict[int, int] = {}
     most: dict[int, int] = {}
-    told = blocks.applyInArrow(run, from_arrow_schema(_STEPS)).sort("limit_ms", "block").collect()
-    for limit, _, total, highest in told:
+    steps = blocks.applyInArrow(run, from_arrow_schema(_STEPS)).sort("limit_ms", "block").collect()
+    for limit, _, total, highest in steps:
         most[limit] = max(most.get(limit, 0), there.get(limit, 0) + highest)
         there[limit] = there.get(limit, 0) + total
     return most

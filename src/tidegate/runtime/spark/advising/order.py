@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidegate.advice.here import GUARDS_MS, guard_of, wall_of
 from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
 from tidegate.advice.question import Question
-from tidegate.advice.results import Stairs
+from tidegate.advice.results import RunningMax
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.state import frames
@@ -51,7 +51,7 @@ _PARTS = pa.schema(
 )
 _BY_KEY = pa.schema([("some", pa.int64()), ("blob", pa.binary())])
 _SEEN = pa.schema(
-    [*_BY_KEY, *((name, pa.binary()) for name in ("tally", "stairs")), ("low", pa.int64()), ("high", pa.int64())]
+    [*_BY_KEY, *((name, pa.binary()) for name in ("tally", "points")), ("low", pa.int64()), ("high", pa.int64())]
 )
 SLICES, PARTS, BY_KEY, SEEN = map(from_arrow_schema, (_SLICES, _PARTS, _BY_KEY, _SEEN))
 
@@ -162,8 +162,8 @@ class Ready:
     @classmethod
     def of(cls, question: Question, sliced: DataFrame, partitions: int, rows: int) -> Ready:
         """From the slices. A bucket has some `rows` records, unless one batch has more."""
-        told = sliced.drop("blob").toArrow()
-        p, stretch, last = (ints(told[name]) for name in ("p", "stretch", "last"))
+        facts = sliced.drop("blob").toArrow()
+        p, stretch, last = (ints(facts[name]) for name in ("p", "stretch", "last"))
         before: dict[tuple[int, int], int] = {}
         if question.offset is not None:
             order = np.lexsort((stretch, p))
@@ -172,7 +172,7 @@ class Ready:
                 for first, behind in stretches(stretch[mine]):
                     before[int(p[mine[0]]), int(stretch[mine[first]])] = reached
                     reached = max(reached, int(last[mine[first:behind]].max()))
-        return cls(before, _edges(question, told, partitions, rows))
+        return cls(before, _edges(question, facts, partitions, rows))
 
     def parts(self, question: Question, sliced: DataFrame) -> DataFrame:
         """PARTS of the slices."""
@@ -204,29 +204,29 @@ class Ready:
                 mine = slice(low, high)
                 ahead = [ts[mine] > ready[mine] + ms for ms in GUARDS_MS]
                 most = [int(ts[mine].max()), *(int(ts[mine][~far].max(initial=NEVER)) for far in ahead)]
-                told = [bucket[low], p, high - low, waits[mine].sum(), [int(far.sum()) for far in ahead], most]
-                found.append([*told, ready[mine].max(), encoded(rows.slice(low, high - low))])
+                row = [bucket[low], p, high - low, waits[mine].sum(), [int(far.sum()) for far in ahead], most]
+                found.append([*row, ready[mine].max(), encoded(rows.slice(low, high - low))])
             return table_of(_PARTS, found)
 
         return sliced.groupBy("p", "stretch").applyInArrow(run, PARTS)
 
 
-def _edges(question: Question, told: pa.Table, partitions: int, rows: int) -> Ints:
+def _edges(question: Question, facts: pa.Table, partitions: int, rows: int) -> Ints:
     """The batches with which buckets begin. A bucket has about `rows` records. A bucket also begins where a partition
     is new, because within a bucket the smallest time of the partitions must only grow.
     """
-    if question.arrival is None or not told.num_rows:
+    if question.arrival is None or not facts.num_rows:
         return np.zeros(0, np.int64)
     trigger = question.trigger_ms or SHORTEST_BATCH_MS
-    some = told["arrivals"].combine_chunks()
+    some = facts["arrivals"].combine_chunks()
     sizes = ints(pc.list_value_length(some))
     batch = ints(some.flatten()) // trigger
-    weight = np.repeat(ints(told["n"]) / sizes, sizes)
+    weight = np.repeat(ints(facts["n"]) / sizes, sizes)
     order = np.argsort(batch, kind="stable")
     full = np.cumsum(weight[order]) // rows
     edges = batch[order][1:][full[1:] > full[:-1]]
     if 1 < partitions <= MOST_PARTITIONS:
-        p, offset, first = (ints(told[name]) for name in ("p", "offset", "first"))
+        p, offset, first = (ints(facts[name]) for name in ("p", "offset", "first"))
         # The record with the smallest offset of a partition can be read first, and as soon as it arrives.
         order = np.lexsort((first, offset, p)) if question.offset is not None else np.lexsort((first, p))
         new = order[np.diff(p[order], prepend=-1) != 0]
@@ -249,11 +249,11 @@ class Plan:
     @classmethod
     def of(cls, question: Question, parts: DataFrame, partitions: int) -> Plan:
         """From the parts."""
-        told = parts.drop("blob").toArrow()
-        bucket, p, n, last = (ints(told[name]) for name in ("bucket", "p", "n", "last"))
+        facts = parts.drop("blob").toArrow()
+        bucket, p, n, last = (ints(facts[name]) for name in ("bucket", "p", "n", "last"))
         records = int(n.sum())
-        ahead = _matrix(told["ahead"], len(GUARDS_MS))
-        most = _matrix(told["most"], len(GUARDS_MS) + 1)
+        ahead = _matrix(facts["ahead"], len(GUARDS_MS))
+        most = _matrix(facts["most"], len(GUARDS_MS) + 1)
         arrives = question.arrival is not None
         guard = guard_of(ahead.sum(axis=0).tolist(), records) if arrives and records else None
         kept = most[:, 0 if guard is None else 1 + GUARDS_MS.index(guard)]
@@ -266,7 +266,7 @@ class Plan:
             )
         found = before_buckets([tuple(map(int, row)) for row in rows], partitions, one_batch=not arrives)
         slowest = arrives and 1 < partitions <= MOST_PARTITIONS
-        return cls(*found, records, slowest, guard, int(ints(told["waits"]).sum()))
+        return cls(*found, records, slowest, guard, int(ints(facts["waits"]).sum()))
 
 
 def _matrix(column: pa.ChunkedArray, width: int) -> Any:
@@ -304,7 +304,7 @@ def _closed(times: Times) -> Times:
 
 def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Counting | None) -> DataFrame:
     """SEEN: by group of keys (`some`) blobs of k: and v: columns, ts, p, rank and the times that records see; by bucket
-    the result of `count` (`tally`), the stream times reached (`stairs`), and the first and last of these (`low`,
+    the result of `count` (`tally`), the stream times reached (`points`), and the first and last of these (`low`,
     `high`).
     """
     take, some, arrives = taking(question, plan), max(1, plan.records // rows), question.arrival is not None
@@ -312,8 +312,8 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
     def run(table: pa.Table) -> pa.Table:
         shown, times, _ = take(table)
         time = ints(times["largest"])
-        stairs = Stairs.of(time, ints(times["wall"]) if arrives else None)
-        reached = pa.table({"time": stairs.time, "wall": stairs.time if stairs.wall is None else stairs.wall})
+        points = RunningMax.of(time, ints(times["wall"]) if arrives else None)
+        reached = pa.table({"time": points.time, "wall": points.time if points.wall is None else points.wall})
         tally = None if count is None else encoded(count(times))
         out: list[list[Any]] = [[None, None, tally, encoded(reached), time.min(), time.max()]]
         columns = times if count is None else times.select(["ts", "rank", "largest"])
@@ -326,7 +326,7 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
 
 def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int, rows: int) -> DataFrame:
     """Blobs by group of keys (`some`): k: columns, ts, whether a record is of the `right` side (its partitions are
-    numbered from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.Came`).
+    numbered from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.JoinArrivals`).
     """
     take, some, slowest = taking(question, plan), max(1, plan.records // rows), plan.slowest
     ordered = question.offset is not None

@@ -27,7 +27,7 @@ from tidegate.advice.counts import SCHEMA, Tally
 from tidegate.advice.here import of_keys
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.question import Question
-from tidegate.advice.results import Stairs
+from tidegate.advice.results import RunningMax
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
@@ -41,7 +41,7 @@ STRETCH = 1 << 19
 """Offsets of a stretch, if a partition has a record for most of them."""
 SPARSE = 16
 """In a partition with fewer records a stretch is longer: it has about STRETCH / SPARSE records on average."""
-MOST_STAIRS = 1 << 20
+MOST_POINTS = 1 << 20
 """Most moments of stream time that go to every task."""
 
 TALLY = "name string, value long, count long"
@@ -156,8 +156,8 @@ def _unusable(question: Question) -> tuple[Column, Column]:
 def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
     """The numbers of skipped rows by reason, and the other rows of `columns`."""
     bad, no_key = _unusable(question)
-    (told,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
-    return {"null_key": told[1], "bad_timestamp": told[0]}, rows.where(~bad & ~no_key)
+    (counted,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
+    return {"null_key": counted[1], "bad_timestamp": counted[0]}, rows.where(~bad & ~no_key)
 
 
 def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known, DataFrame]:
@@ -171,17 +171,17 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
     counts = [F.count_if(bad), F.count_if(no_key & ~bad), F.count_if(valid)]
     counts += [F.count_if(valid & F.col(name).isNull()) for name in needed]
     offset = F.when(valid, F.col("o")) if "o" in rows.columns else F.lit(None).cast("long")
-    told = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
+    counted = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
     for place, name in enumerate(needed):
-        if many := sum(row[4 + place] for row in told):
+        if many := sum(row[4 + place] for row in counted):
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
             raise InputError(
-                f"{many} records with a key and a time have no {what}, and without it nobody can say when they came. "
+                f"{many} records with a key and a time have no {what}, and without it their order is unknown. "
                 f"Drop such records before, or leave {what}= out."
             )
-    there = [row for row in told if row[3]]
+    there = [row for row in counted if row[3]]
     width = tuple(_width(row[3], row[-2], row[-1]) for row in there)
-    skipped = {"null_key": sum(row[2] for row in told), "bad_timestamp": sum(row[1] for row in told)}
+    skipped = {"null_key": sum(row[2] for row in counted), "bad_timestamp": sum(row[1] for row in counted)}
     return skipped, Known(tuple(row[0] for row in there), width, ROWS), rows.where(valid)
 
 
@@ -245,7 +245,7 @@ def in_turn(table: pa.Table) -> pa.Table:
 
 def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
     """The counts of results; each task takes a group of keys."""
-    stairs = _stairs(question, records, graces)
+    points = _points(question, records, graces)
     exact = np.unique(np.concatenate([graces, question.exact]))
 
     def run(table: pa.Table) -> pa.Table:
@@ -253,37 +253,37 @@ def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
         kept = [name for name in rows.schema.names if name.startswith(("k:", "v:"))]
         ts, seen_by = ints(rows["ts"]), ints(rows["largest"])
         rows = rows.select([*kept, "ts"])
-        return of_keys(question, rows, numbered_keys(rows), ts, seen_by, stairs, graces).table()
+        return of_keys(question, rows, numbered_keys(rows), ts, seen_by, points, graces).table()
 
     return Tally(exact).add_table(collected(by_keys(records).applyInArrow(run, TALLY)))
 
 
-def _stairs(question: Question, records: DataFrame, graces: Ints) -> Stairs:
+def _points(question: Question, records: DataFrame, graces: Ints) -> RunningMax:
     """The first time and the first arrival in each unit of stream time. Time windows close at multiples of the unit, so
-    waits are exact. Sliding windows and sessions close at any time: waits are exact to 1/MOST_STAIRS of the recording.
+    waits are exact. Sliding windows and sessions close at any time: waits are exact to 1/MOST_POINTS of the recording.
     """
     windows = question.windows
     if isinstance(windows, TimeWindows):
         unit = gcd(windows.size_ms, windows.advance_ms, *map(int, graces))
     else:
-        unit = unit_of_time(records, "low", "high", MOST_STAIRS)
+        unit = unit_of_time(records, "low", "high", MOST_POINTS)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for blob in batch["stairs"].drop_null():
+            for blob in batch["points"].drop_null():
                 reached = decoded([blob])
                 time = ints(reached["time"])
                 reached = pa.table({"unit": time // unit, "time": time, "wall": ints(reached["wall"])})
                 thin = reached.group_by("unit").aggregate([("time", "min"), ("wall", "min"), ("time", "max")])
                 yield from pa.table(thin.columns, ["unit", "first", "wall", "last"]).to_batches()
 
-    thin = records.select("stairs").mapInArrow(run, "unit long, first long, wall long, last long")
+    thin = records.select("points").mapInArrow(run, "unit long, first long, wall long, last long")
     table = thin.groupBy("unit").agg(F.min("first"), F.min("wall"), F.max("last")).toArrow()
     first, wall, last = (ints(table.column(place)) for place in (1, 2, 3))
     if len(last):
         end = int(np.argmax(last))
         first, wall = np.append(first, last[end]), np.append(wall, wall.max())
-    return Stairs.of(first, wall if question.arrival is not None else None)
+    return RunningMax.of(first, wall if question.arrival is not None else None)
 
 
 def unit_of_time(records: DataFrame, first: str, last: str, most: int) -> int:

@@ -22,9 +22,9 @@ def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
         return of_state(SparkSession.active(), checkpoint)
     found: dict[str, Pending] = {}
     for progress in query.recentProgress:
-        for name, told in observed(progress):
-            if told.get("open_windows") is not None and "stream_time" in told:
-                found[name] = of_batch(name, told)
+        for name, metrics in observed(progress):
+            if metrics.get("open_windows") is not None and "stream_time" in metrics:
+                found[name] = of_batch(name, metrics)
     return list(found.values())
 
 
@@ -48,30 +48,30 @@ def _names(schema: Any) -> list[str]:
     return [field["name"] for field in schema["fields"]] if isinstance(schema, Mapping) else list(schema.names)
 
 
-def of_batch(name: str, told: Mapping[str, Any]) -> Pending:
+def of_batch(name: str, metrics: Mapping[str, Any]) -> Pending:
     """The `Pending` of an operator, from its `observedMetrics` of a micro-batch."""
-    now, close = told["stream_time"], told.get("next_close")
+    now, close = metrics["stream_time"], metrics.get("next_close")
     stands = now is not None and now >= 0
     waiting = (Waiting(None, close, close - now),) if close is not None and stands else ()
-    partition, time = told.get("slowest_partition"), told.get("slowest_time")
-    if (side := told.get("slowest_side")) is not None and side >= 0:
+    partition, time = metrics.get("slowest_partition"), metrics.get("slowest_time")
+    if (side := metrics.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
     held_by = (partition, time) if partition is not None and time is not None else None
-    limits, follows = tuple(_buffered(told)), "" if told.get("follows_join") else None
-    stream_time, windows = now if stands else None, told["open_windows"]
-    return Pending(name, stream_time, waiting, windows, held_by, limits, _lookups(told), follows)
+    limits, follows = tuple(_buffered(metrics)), "" if metrics.get("follows_join") else None
+    stream_time, windows = now if stands else None, metrics["open_windows"]
+    return Pending(name, stream_time, waiting, windows, held_by, limits, _lookups(metrics), follows)
 
 
-def _lookups(told: Mapping[str, Any]) -> Lookups | None:
-    at, clock = told.get("next_lookup"), told.get("lookup_clock")
+def _lookups(metrics: Mapping[str, Any]) -> Lookups | None:
+    at, clock = metrics.get("next_lookup"), metrics.get("lookup_clock")
     return None if at is None or clock is None else Lookups(at, clock)
 
 
-def _buffered(told: Mapping[str, Any]) -> Iterator[Buffered]:
-    for name, at in told.items():
+def _buffered(metrics: Mapping[str, Any]) -> Iterator[Buffered]:
+    for name, at in metrics.items():
         due, store = store_of(name)
         if due not in ("next_due_stream", "next_due_wall"):
             continue
-        shown = told.get("limit_clock" if store is None else of_store("limit_clock", store))
+        shown = metrics.get("limit_clock" if store is None else of_store("limit_clock", store))
         if at is not None and shown is not None:
             yield Buffered(due.removeprefix("next_due_"), at, at - shown, store=store)

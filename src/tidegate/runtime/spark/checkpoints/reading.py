@@ -54,15 +54,15 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
 
 def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     """The `Pending` of each operator as of the last batch, upstream operators first."""
-    told = []
+    operators = []
     for entries, what in _found(spark, checkpoint):
         rows = entries.mapInArrow(_teller(what), "pending string").collect()
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
             windows = {tuple(window) for task in tasks for window in task["windows"]}
-            told.append(together([Pending.from_dict(task["pending"]) for task in tasks], len(windows)))
+            operators.append(together([Pending.from_dict(task["pending"]) for task in tasks], len(windows)))
     # Spark numbers operators from the sink.
-    return told[::-1]
+    return operators[::-1]
 
 
 def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:

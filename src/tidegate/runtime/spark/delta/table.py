@@ -17,7 +17,7 @@ from tidegate.runtime.spark.delta.log import (
     partition_values,
     path_of,
 )
-from tidegate.runtime.spark.files.deletion_vector import DELETED, told
+from tidegate.runtime.spark.files.deletion_vector import DELETED, as_text
 from tidegate.runtime.spark.files.listed import Listed, Offset
 
 MAPPING, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
@@ -193,7 +193,7 @@ class Table:
         names = {self.columns.physical[name]: name for name in self.columns.partitions}
         values = partition_values(add, names)
         if vector := add.get("deletionVector"):
-            values[DELETED] = told(vector)
+            values[DELETED] = as_text(vector)
         return Listed(path_of(add, self.log.root), number, add.get("size") or 0, values)
 
     def _check(self, place: Offset) -> None:

@@ -20,7 +20,7 @@ from tidegate.runtime.spark.files import deletion_vector, place
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
 from tidegate.runtime.spark.files.stores import Root, located
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 
 _BATCH_ROWS = 1 << 17
 
@@ -125,7 +125,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Files(Opener):
+class Files(RowDecoder):
     """Opens the Parquet files whose paths come in; rows go out with the columns of `schema`."""
 
     schema: pa.Schema
@@ -141,7 +141,7 @@ class Files(Opener):
 
 
 @dataclass(frozen=True)
-class OrderedFiles(Opener):
+class OrderedFiles(RowDecoder):
     """Opens the files of a listing (`listed.LISTING`); rows go out with the columns of `schema`.
 
     Among these may be `partition` and `offset` (`place`), and values in names of folders.

@@ -40,7 +40,7 @@ _LETTERS = str.maketrans(
 )
 
 
-def told(vector: Mapping[str, Any]) -> str:
+def as_text(vector: Mapping[str, Any]) -> str:
     """A vector of the log as text, for `deleted`."""
     return json.dumps({each: vector.get(each) for each in ("storageType", "pathOrInlineDv", "offset", "sizeInBytes")})
 

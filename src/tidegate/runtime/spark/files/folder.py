@@ -147,7 +147,8 @@ class Folder:
             raise InputError(
                 f"{self.root.uri} has {len(older)} files that were modified up to {before}, and {start['older']} of "
                 "that age were read: the others came while the query was stopped, with an old modification time, and "
-                "nobody can say which they are. Put them aside, start the query, and put them back while it runs."
+                "cannot be told from the files that were read. Put them aside, start the query, and put them back "
+                "while it runs."
             )
         return older | {each.path for each in found if _hash(each.path) in recent}
 

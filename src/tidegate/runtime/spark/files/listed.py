@@ -131,17 +131,17 @@ class Source(DataSource):
 def stretches(files: Sequence[Listed], tasks: int) -> list[list[Listed]]:
     """The files for at most `tasks` tasks: each has files that follow one another, and about as many bytes."""
     total = sum(each.size for each in files) + len(files)
-    dealt: list[list[Listed]] = []
+    assigned: list[list[Listed]] = []
     before, last = 0, -1
     for each in files:
         # The middle of the file lies in this task's part of all bytes.
         task = min(tasks - 1, int((before + (each.size + 1) / 2) * tasks / total))
         if task > last:
-            dealt.append([])
+            assigned.append([])
         last = task
-        dealt[-1].append(each)
+        assigned[-1].append(each)
         before += each.size + 1
-    return dealt
+    return assigned
 
 
 def rows(files: Iterable[Listed]) -> pa.RecordBatch:

@@ -41,8 +41,9 @@ _DIGITS = "-?[0-9]{1,19}(?:[.][0-9]{1,25})?"
 
 _DATE = f"(?:19|20|21)[0-9][0-9]-(?:{DAY})"
 
-# By type the pattern of values that surely fit it, and the type as which Arrow reads them.
-_WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
+# By type of a field: the pattern of CSV values that surely fit it, and the type as which Arrow reads them. Decimals and
+# strings are made in `_csv_value`.
+_CSV_VALUES: dict[type[DataType], tuple[str, pa.DataType]] = {
     LongType: ("-?[0-9]{1,18}", pa.int64()),
     IntegerType: ("-?[0-9]{1,9}", pa.int32()),
     ShortType: ("-?[0-9]{1,4}", pa.int16()),
@@ -80,7 +81,7 @@ class Dialect:
 
     def pattern(self, fields: StructType) -> str | None:
         """The pattern that plain lines of `fields` match; None if no line is plain."""
-        values = [_written(field.dataType) for field in fields.fields]
+        values = [_csv_value(field.dataType) for field in fields.fields]
         unique = len(set(fields.names)) == len(values)
         if not self.readable or not unique or not 0 < len(values) <= MOST_FIELDS or None in values:
             return None
@@ -155,7 +156,7 @@ class CsvReader(Reader):
         )
 
     def _kind(self, name: str) -> pa.DataType:
-        written = _written(self.fields[name].dataType)
+        written = _csv_value(self.fields[name].dataType)
         assert written is not None
         return written[1]
 
@@ -165,7 +166,7 @@ def _one(character: str) -> str:
     return rf"\x{{{ord(character):x}}}"
 
 
-def _written(kind: DataType) -> tuple[str, pa.DataType] | None:
+def _csv_value(kind: DataType) -> tuple[str, pa.DataType] | None:
     """The pattern of a type's values in a plain line, and their Arrow type; None if no line with them is plain."""
     if isinstance(kind, DecimalType):
         whole = kind.precision - kind.scale
@@ -173,4 +174,4 @@ def _written(kind: DataType) -> tuple[str, pa.DataType] | None:
         return (f"-?[0-9]{{1,{whole}}}{part}", pa.decimal128(kind.precision, kind.scale)) if whole > 0 else None
     if kind == StringType():
         return "", pa.string()
-    return _WRITTEN.get(type(kind))
+    return _CSV_VALUES.get(type(kind))

@@ -19,9 +19,9 @@ from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineForma
 from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
+from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.spec.columns import OURS
 
 _ROW, _FAULT = OURS + "row", OURS + "fault"
@@ -79,16 +79,16 @@ class ColumnReading:
         ]
         order = from_arrow_schema(pa.schema(place.ORDER_FIELDS)).fields if source.ordered else []
         wanted = arrow_schema(StructType([*fields, *order]))
-        return source.listing.mapInArrow(self._opener(wanted), from_arrow_schema(wanted))
+        return source.listing.mapInArrow(self._row_decoder(wanted), from_arrow_schema(wanted))
 
     @property
     def observed(self) -> None:
         """None: nobody counts the records."""
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, OrderedFiles]:
-        return self.source.listing, self._opener(wanted)
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, OrderedFiles]:
+        return self.source.listing, self._row_decoder(wanted)
 
-    def _opener(self, wanted: pa.Schema) -> OrderedFiles:
+    def _row_decoder(self, wanted: pa.Schema) -> OrderedFiles:
         own, folders, in_file = self.source.own, self.source.in_folders, self.columns.names
         in_files = [field for field in wanted if field.name in own]
         if not in_files:  # without any column nobody would know how many rows there are
@@ -132,7 +132,7 @@ class LineReading:
     def observed(self) -> str:
         return f"{self.name} source"
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
         found = [self._columns()[name] for name in wanted.names]
         own = {column: field for column, field in self.source.own.items() if column in wanted.names}
         plain = self._plain_reader(wanted, own)
@@ -219,11 +219,11 @@ class LineReading:
         """An event time in epoch milliseconds as a timestamp, null beyond its range; other columns as they are."""
         if name != self.time or not isinstance(kind, LongType):
             return column
-        return F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
+        return F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
 
 
 @dataclass(frozen=True)
-class AsRead(Opener):
+class AsRead(RowDecoder):
     """Takes rows that Spark has read as they are."""
 
     wanted: pa.Schema

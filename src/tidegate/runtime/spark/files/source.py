@@ -411,5 +411,5 @@ class Paths:
     def observed(self) -> None:
         """None: nobody counts the records."""
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Files]:
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Files]:
         return self.frame, Files(wanted)

@@ -24,18 +24,18 @@ PARTITION, OFFSET = "partition", "offset"
 _KEEPS_ROWS = ("Project", "Filter", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark")
 
 
-def reads_stretches(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
+def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
     """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known."""
     if partition is None or offset is None or not is_streaming(frame):
         return False
     try:
         plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
-        return _reads_stretches(plan, _output(plan, partition), _output(plan, offset))
+        return _reads_contiguously(plan, _output(plan, partition), _output(plan, offset))
     except (AttributeError, NotImplementedError, Py4JError, PySparkException):
         return False  # Spark Connect shows no plan, and another version may show it otherwise
 
 
-def _reads_stretches(plan: Any, partition: int | None, offset: int | None) -> bool:
+def _reads_contiguously(plan: Any, partition: int | None, offset: int | None) -> bool:
     """`partition` and `offset` are ids of columns, which stay the same on their way through the plan."""
     while partition is not None and offset is not None:
         kind = _kind(plan)

@@ -180,7 +180,7 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[_Task]:
         found = spans(self._topics.known(start, end), end)
-        return [_Task(each) for each in dealt(found, self._topics.tasks or len(found))]
+        return [_Task(each) for each in assigned(found, self._topics.tasks or len(found))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task)
@@ -285,7 +285,7 @@ def _share(start: int, end: int, share: float) -> int:
     return start + (ceil(part) if part < 1 else floor(part))
 
 
-def dealt(found: Sequence[Span], tasks: int) -> list[list[Span]]:
+def assigned(found: Sequence[Span], tasks: int) -> list[list[Span]]:
     """The spans for at most so many tasks, each with about as many records."""
     hands: list[list[Span]] = [[] for _ in range(min(tasks, len(found)))]
     for span in sorted(found, key=lambda span: span.start - span.end):

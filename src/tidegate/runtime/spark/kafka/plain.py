@@ -36,7 +36,8 @@ from pyspark.sql.types import (
 )
 
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
@@ -51,9 +52,6 @@ FEW = 64
 
 MOST_BYTES = 128 << 20
 """Most bytes that are read at once: Arrow could not count beyond 2 GiB, and a worker needs memory for other things."""
-
-MOST_MS = (2**63 - 1) // 1000
-"""Largest timestamp of Spark (ms): Spark counts microseconds."""
 
 # The grammar of RFC 8259 without white space with line ends, names with escapes, halves of surrogate pairs, and numbers
 # beyond a double.
@@ -92,8 +90,8 @@ def _whole(digits: int) -> str:
 
 _OBJECT = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
 
-# By type the pattern of values that surely fit it, and the type as which Arrow reads them.
-_WRITTEN: dict[type[DataType], tuple[str, pa.DataType]] = {
+# By type of a field: the pattern of JSON values that surely fit it, and the type as which Arrow reads them.
+_JSON_VALUES: dict[type[DataType], tuple[str, pa.DataType]] = {
     StringType: (_STRING, pa.string()),
     LongType: (_whole(18), pa.int64()),
     IntegerType: (_whole(9), pa.int32()),
@@ -110,7 +108,7 @@ Bools = npt.NDArray[np.bool_]
 def readable(fields: StructType) -> bool:
     """Whether objects with these fields can be plain."""
     return all(
-        type(field.dataType) in _WRITTEN and field.name.isprintable() and not set(field.name) & set('"\\')
+        type(field.dataType) in _JSON_VALUES and field.name.isprintable() and not set(field.name) & set('"\\')
         for field in fields.fields
     )
 
@@ -200,7 +198,7 @@ class Reader:
     def _values(self, texts: pa.Array) -> Mapping[str, pa.ChunkedArray]:
         """The values of plain texts by field, at least by wanted field; raises ArrowInvalid if one does not fit."""
         # All fields: a value that does not fit makes the record malformed, whether it is wanted or not.
-        table = _objects(texts, pa.schema([(field.name, _written(field)[1]) for field in self.fields.fields]))
+        table = _objects(texts, pa.schema([(field.name, _json_value(field)[1]) for field in self.fields.fields]))
         return {
             field.name: instants(table[field.name]) if isinstance(field.dataType, TimestampType) else table[field.name]
             for field in self.fields.fields
@@ -211,9 +209,8 @@ class Reader:
         names = {name: rf'"\Q{name}\E"{_SPACE}:' for name in self.fields.names}
         if not names:
             return pc.is_valid(texts)
-        kinds = (
-            rf"{start}{_SPACE}(?:null|{_written(self.fields[name])[0]}){_SPACE}[,}}]" for name, start in names.items()
-        )
+        patterns = {name: _json_value(self.fields[name])[0] for name in names}
+        kinds = (rf"{start}{_SPACE}(?:null|{patterns[name]}){_SPACE}[,}}]" for name, start in names.items())
         there = pc.count_substring_regex(texts, "|".join(names.values()))
         return pc.equal(there, pc.count_substring_regex(texts, "|".join(kinds)))
 
@@ -233,7 +230,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Joiner(Opener):
+class Joiner(RowDecoder):
     """Puts the plain records and the others together, in the order in which they came."""
 
     wanted: pa.Schema
@@ -351,14 +348,14 @@ def _in_utc(texts: pa.ChunkedArray) -> bool:
 def as_wanted(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A time in epoch milliseconds as the timestamp that it is, anything else as it is."""
     if pa.types.is_timestamp(kind) and pa.types.is_integer(values.type):
-        there_is = pc.and_(pc.greater_equal(values, -MOST_MS), pc.less_equal(values, MOST_MS))
+        there_is = pc.and_(pc.greater_equal(values, -MAX_TIMESTAMP_MS), pc.less_equal(values, MAX_TIMESTAMP_MS))
         values = pc.if_else(there_is, values.cast(pa.int64()), None).cast(pa.timestamp("ms", kind.tz))
     # For Arrow types of lists and maps are equal whatever the names of the fields in them.
     return values if values.type == kind and not pa.types.is_nested(kind) else values.cast(kind)
 
 
-def _written(field: StructField) -> tuple[str, pa.DataType]:
-    return _WRITTEN[type(field.dataType)]
+def _json_value(field: StructField) -> tuple[str, pa.DataType]:
+    return _JSON_VALUES[type(field.dataType)]
 
 
 def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array) -> pa.RecordBatch:

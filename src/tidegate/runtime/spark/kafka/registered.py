@@ -23,7 +23,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
-from tidegate.runtime.spark.raw import Counts, Opener
+from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written, registry
@@ -309,7 +309,7 @@ def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 @dataclass(frozen=True)
-class Decoding(Opener):
+class Decoding(RowDecoder):
     """Decodes records that Spark hands over as bytes, in the worker that packs their rows."""
 
     reader: Packed

@@ -198,8 +198,8 @@ def _key(frame: DataFrame, names: list[str]) -> Column:
 
 
 def _row_id(name: str, identity: list[str]) -> Column:
-    told = as_json(F.struct(F.lit(name).alias("name"), *[col(column) for column in identity]))
-    return F.substring(F.sha2(told, 256), 1, ID_DIGITS)
+    text = as_json(F.struct(F.lit(name).alias("name"), *[col(column) for column in identity]))
+    return F.substring(F.sha2(text, 256), 1, ID_DIGITS)
 
 
 def _headers(frame: DataFrame, names: list[str]) -> Column:

@@ -18,10 +18,11 @@ from tidegate.dsl import KStream, KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
-from tidegate.runtime.spark.kafka.plain import AT, MOST_MS, PLAIN, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import Opener
+from tidegate.runtime.spark.raw import RowDecoder
 from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
@@ -223,7 +224,7 @@ def decoded_stream(
         **more,
     ).node
     # Every record has a place and a time in Kafka: these columns are no values, which a record may lack.
-    node = replace(node, aside=tuple(name for name in (*META, "headers") if name in frame.columns))
+    node = replace(node, non_values=tuple(name for name in (*META, "headers") if name in frame.columns))
     if reading.in_workers:
         node = replace(node, raw=reading)
     return KafkaStream(node, frame, reading.dead_letters())
@@ -337,7 +338,7 @@ class _Reading:
     def observed(self) -> str:
         return f"{self.name} source"
 
-    def handed_over(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Opener]:
+    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
         """Plain records, read by the workers; and the other records that Spark can read."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is checked whether it is wanted or not.
@@ -414,7 +415,7 @@ class _Reading:
     def _instant(self, column: Column, kind: DataType) -> Column:
         if isinstance(kind, LongType):
             # Null beyond the range of a timestamp: the stream counts the record, and goes on.
-            column = F.when(column.between(-MOST_MS, MOST_MS), F.timestamp_millis(column))
+            column = F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 
     def _meta(self) -> dict[str, Column]:

@@ -156,8 +156,8 @@ def application(listener: Listener, prometheus: Any, *, local: bool = True) -> A
         if path in _FILES:
             file, kind = _FILES[path]
             return _send(start, "200 OK", kind, (PAGE / file).read_bytes())
-        told = queries(listener) if path == QUERIES else history(listener)
-        return _send(start, "200 OK", "application/json", json.dumps(told).encode())
+        body = queries(listener) if path == QUERIES else history(listener)
+        return _send(start, "200 OK", "application/json", json.dumps(body).encode())
 
     return answer
 

@@ -18,8 +18,8 @@ class History:
 
     def add(self, at_ms: float, values: Mapping[str, float | None]) -> None:
         """Add the values at `at_ms` of the wall clock; a column without a value is NaN."""
-        told = (values.get(name) for name in self.columns)
-        self._points.append((at_ms, *(float("nan") if value is None else value for value in told)))
+        row = (values.get(name) for name in self.columns)
+        self._points.append((at_ms, *(float("nan") if value is None else value for value in row)))
         oldest = at_ms - HOURS_MS
         if self._points[0][0] < oldest:
             self._points = [point for point in self._points if point[0] >= oldest]

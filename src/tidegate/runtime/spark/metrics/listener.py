@@ -153,12 +153,12 @@ class Listener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
         began = _ms(progress.timestamp)
-        told = {name: row for name, row in observed(progress) if "open_windows" in row and "stream_time" in row}
+        operators = {name: row for name, row in observed(progress) if "open_windows" in row and "stream_time" in row}
         with self._lock:
             query = self._query(str(progress.id), progress.name, began)
             done = began + (progress.batchDuration or 0)
             query.batches.add(done, _of_batch(progress))
-            for name, row in told.items():
+            for name, row in operators.items():
                 if name not in query.operators:
                     totals = Totals(name, dict.fromkeys(row, ""), query.began_ms)
                     query.operators[name] = _Operator(totals, Pending(name, None, (), 0))

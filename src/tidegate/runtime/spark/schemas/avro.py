@@ -102,7 +102,7 @@ class _Parser:
 
     def schema(self, given: Any, space: str) -> Schema:
         if isinstance(given, list):
-            return self._union([self.schema(each, space) for each in given])
+            return Schema("union", branches=tuple(self.schema(each, space) for each in given))
         if isinstance(given, str):
             return Schema(given) if given in PRIMITIVES else self._of_name(given, space)
         if not isinstance(given, dict) or "type" not in given:
@@ -118,9 +118,6 @@ class _Parser:
         if kind in PRIMITIVES:
             return _logical(Schema(kind), given)
         return self.schema(kind, space)
-
-    def _union(self, branches: list[Schema]) -> Schema:
-        return Schema("union", branches=tuple(branches))
 
     def _of_name(self, name: str, space: str) -> Schema:
         for full in (name if "." in name or not space else f"{space}.{name}", name):

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema, kind_of, widened
 from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, listed, pieces, placed, texts
 
-MOST_MS = (2**63 - 1) // 1000
-"""Largest timestamp of Spark (ms): Spark counts microseconds."""
 SPARE = 4096
 """An array may have so many more elements than bytes, because elements may have no bytes."""
 
@@ -419,7 +418,7 @@ def _as(values: pa.Array, writer: Schema, reader: Schema, cursor: Cursor, what: 
 def _times(values: pa.Array, unit: str, kind: pa.DataType, cursor: Cursor, what: str) -> pa.Array:
     if unit == "ms":
         numbers = values.to_numpy()
-        beyond = (numbers > MOST_MS) | (numbers < -MOST_MS)
+        beyond = (numbers > MAX_TIMESTAMP_MS) | (numbers < -MAX_TIMESTAMP_MS)
         cursor.fault(beyond, f"{what} is a time beyond those of Spark")
         values = pa.array(np.where(beyond, 0, numbers))
     return values.cast(pa.timestamp(unit, kind.tz)).cast(kind)

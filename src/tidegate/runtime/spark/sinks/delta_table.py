@@ -166,8 +166,8 @@ class DeltaTarget(Target):
                 )
             if theirs.type != mine.type:
                 raise DefinitionError(
-                    f"{self.place} has the column {name!r} as {_told(theirs.type)}, and the rows have it as "
-                    f"{_told(mine.type)}. Cast the one or the other."
+                    f"{self.place} has the column {name!r} as {_type_name(theirs.type)}, and the rows have it as "
+                    f"{_type_name(mine.type)}. Cast the one or the other."
                 )
         for name, theirs in there.items():
             if name not in ours and not theirs.nullable:
@@ -392,5 +392,5 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _told(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return str(getattr(kind, "type", kind)) if not hasattr(kind, "fields") else "struct"

@@ -291,8 +291,8 @@ class PostgresTarget(Target):
 
     def _stages_of(self, query: str) -> str:
         """The prefix of the tables in which tasks put rows of this query aside."""
-        told = "/".join((*self._table, self.identity, query))
-        return f"{STAGE}{sha256(told.encode()).hexdigest()[:12]}_"
+        named = "/".join((*self._table, self.identity, query))
+        return f"{STAGE}{sha256(named.encode()).hexdigest()[:12]}_"
 
     def make(self) -> None:
         """Make the tables that are not there, and check the target's columns and key."""
@@ -418,7 +418,7 @@ class PostgresTarget(Target):
 
     def _take(self, cursor: Any, rows: Staged) -> None:
         """Put staged rows into the table."""
-        parts = [_told(name) for name in rows.aside]
+        parts = [_table_and_part(name) for name in rows.aside]
         stage = parts[0][0] if parts else _quoted("tidegate:stage")
         if not parts:
             cursor.execute(f"CREATE TEMPORARY TABLE {stage} ({self._staged_columns}) ON COMMIT DROP")
@@ -478,7 +478,7 @@ class _Aside:
         return f"{self._part}/{self._stages.table}"
 
 
-def _told(name: str) -> tuple[str, str]:
+def _table_and_part(name: str) -> tuple[str, str]:
     """The table and the part of a name that a task gave."""
     part, _, table = name.partition("/")
     return table, part

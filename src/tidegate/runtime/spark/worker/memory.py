@@ -79,8 +79,8 @@ def _unused() -> int:
     if info is None:
         return _resident()
     info.restype = _Info
-    told = info()
-    return max(0, _resident() - told.uordblks - told.hblkhd)
+    used = info()
+    return max(0, _resident() - used.uordblks - used.hblkhd)
 
 
 def give_back() -> None:

@@ -9,7 +9,7 @@ from tidegate.errors import CheckpointError
 from tidegate.kernel.state.store import Copy
 from tidegate.kernel.state.tables import limit_buffer
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.worker import beside, septets
+from tidegate.runtime.spark.worker import beside, seven_bit
 
 # The named values live in the same map, under a window that cannot exist.
 NAMED = -(2**63)
@@ -45,7 +45,7 @@ class SparkStore:
         parts = max(1, -(-len(value) // most))
         for part in range(parts):
             piece = value[part * most : (part + 1) * most]
-            self._log.updateValue((window, segment, part), (-parts, septets.pack(piece)))
+            self._log.updateValue((window, segment, part), (-parts, seven_bit.pack(piece)))
         self._remove_from(window, segment, parts)  # parts that a longer value before this one had
 
     def remove(self, window: int, segment: int) -> None:
@@ -77,7 +77,7 @@ class SparkStore:
 
 def part_of(parts: int, value: bytes) -> bytes:
     """The bytes of a part of a value as `SparkStore` was given them."""
-    return septets.unpack(value) if parts < 0 else bytes(value)
+    return seven_bit.unpack(value) if parts < 0 else bytes(value)
 
 
 def name_at(place: int) -> str:

@@ -34,7 +34,7 @@ def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
 
     A timestamp travels as integer microseconds: pandas would read it in the session's time zone.
     """
-    numbers = [pa.field(name, kind) for name, kind in _told(metrics).items()]
+    numbers = [pa.field(name, kind) for name, kind in _term_types(metrics).items()]
     return pa.schema([pa.field(ROWS, pa.list_(_row_type(rows))), *numbers])
 
 
@@ -63,7 +63,7 @@ _KINDS = {GRACE_NEEDED: pa.list_(pa.int64()), PARTITION_TIMES: pa.string()}
 """Types of metrics that are no numbers."""
 
 
-def _told(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
+def _term_types(metrics: Mapping[str, str]) -> dict[str, pa.DataType]:
     """Types of the numbers of a task, by name: the terms that the formulas of `metrics` combine over tasks.
 
     A term of max or min is a whole number and stays exact: an instant may lie beyond 2^53 ms. Terms of sums travel as
@@ -91,7 +91,7 @@ def outgoing(
             frame = part.slice(start, tuning.frame_rows)
             yield _wire({ROWS: _in_lists(frame, schema.field(ROWS).type, tuning.list_rows)}, schema)
     numbers = {
-        name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _told(metrics).items()
+        name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _term_types(metrics).items()
     }
     yield _wire(numbers, schema)
 
