@@ -114,15 +114,16 @@ def test_a_batch_takes_the_windows_of_its_keys_alone(kind: str, aggregate: Any, 
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_windows_that_close_are_read_and_nothing_else(kind: str) -> None:
-    query = Query(kind, numbers, True, MANY)
+    many = 8 * MANY
+    query = Query(kind, numbers, True, many)
     for number in range(2):
-        query.pipe(np.arange(MANY, MANY + FEW), np.full(FEW, 2 * HOUR - 2 + number))
+        query.pipe(np.arange(many, many + FEW), np.full(FEW, 2 * HOUR - 2 + number))
     opened = query.state.open_windows
-    query.pipe([MANY], [2 * HOUR + 61_000 + 1])  # begins the second time bucket, of which few are due
+    query.pipe([many], [2 * HOUR + 61_000 + 1])  # begins the second time bucket, of which few are due
     bucket = query.store.cost.read
-    step = query.pipe([MANY], [2 * HOUR + 63_000 + 1])
+    step = query.pipe([many], [2 * HOUR + 63_000 + 1])
     closed = step.rows.num_rows
-    assert closed == pytest.approx(MANY * 2 / 3600, abs=2)
+    assert closed == pytest.approx(many * 2 / 3600, abs=2)
     assert query.state.open_windows < opened
     assert query.store.cost.read < bucket < sum(map(len, query.store.log.values())) / 8
     assert step.metrics["open_windows"] == query.state.open_windows
