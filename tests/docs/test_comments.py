@@ -60,3 +60,11 @@ def test_what_comments_mention_exists(path: Path) -> None:
         missing += [name for name in FILE.findall(text) if name not in NAMES]
         stale += [f"line {line}: {name}" for name in missing]
     assert stale == []
+
+
+def test_examples_in_docstrings_are_no_prose(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    examples = "    >>> advice.gone\n\n    ```python\n    kernel.gone\n    ```\n"
+    file.write_text(f'"""One.\n\n{examples}See `plan.gone`."""\n# kernel.gone\n')
+    texts = [text for _, text in prose(file)]
+    assert [match[1] for text in texts for match in MODULE.finditer(text)] == ["plan.gone", "kernel.gone"]
