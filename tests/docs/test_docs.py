@@ -96,7 +96,7 @@ def test_python_blocks_can_be_parsed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_places_in_the_code_exist(page: Path) -> None:
-    """`kernel/windows/window_log.py:WindowLog` is a file below src/tidegate (or the repository) and a name defined in it."""
+    """`kernel/stage.py:Stage` is a file below src/tidegate (or the repository) and a name that the file defines."""
     for mention in mentions(page):
         place = PLACE.fullmatch(mention)
         if place is None:

@@ -20,7 +20,7 @@ from properties import test_table_joins as tables
 from properties.test_joins import Row
 from tidegate.kernel.rows import row_ids
 from tidegate.plan import operation, with_row_ids
-from tidegate.testing import TopologyTestDriver, driver, layout
+from tidegate.testing import TopologyTestDriver, layout, operators
 
 ORDER = {"partition": "partition", "offset": "offset"}
 WITHIN = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
@@ -31,7 +31,7 @@ UNBOUNDED = tg.BufferConfig.unbounded()
 def asked_for() -> Iterator[None]:
     """Make driver and layouts run the plan of `to_df(row_ids=True)`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (driver, layout):
+        for module in (operators, layout):
             patch.setattr(module, "operation", lambda node: with_row_ids(operation(node)) or operation(node))
         yield
 
@@ -261,14 +261,14 @@ def test_ids_begin_when_they_are_asked_for() -> None:
         stream("l").left_join(table("r", history="1 minute"), grace="20 ms"),
     ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(driver, "operation", operation)
+            patch.setattr(operators, "operation", operation)
             before = TopologyTestDriver(joined)
             before.pipe_input({"k": "A", "partition": 0, "offset": 1, "ts": 1, "a": 1}, "l")
             assert before.check_upgrade(joined).changes == ()
         one = TopologyTestDriver(joined, state=before.state())
         one.pipe_input({"k": "A", "partition": 0, "offset": 2, "ts": 2, "a": 2}, "l")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(driver, "operation", operation)
+            patch.setattr(operators, "operation", operation)
             TopologyTestDriver(joined, state=one.state()).pipe_input(
                 {"k": "A", "partition": 0, "offset": 3, "ts": 3, "b": 2}, "r"
             )
