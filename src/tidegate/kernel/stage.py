@@ -129,7 +129,7 @@ class Stage:
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
-        if batch.tells_graces:
+        if batch.reports_graces:
             step.metrics[GRACE_NEEDED] = batch.graces()
         metrics["stream_time"] = operator.shown_time(state)
         metrics |= pending.metrics(layout, state)

@@ -177,7 +177,7 @@ class Batch:
         return [[name, time] for name, time in sorted(times.items(), key=lambda one: one[1])[:MOST_PARTITIONS]]
 
     @property
-    def tells_graces(self) -> bool:
+    def reports_graces(self) -> bool:
         """Whether this task reports the graces that records needed: for time windows one task, for other windows every
         task with records.
         """
@@ -347,8 +347,8 @@ class JoinBatch(Batch):
             self.sides_with_records.add(meta["side"])
 
     @property
-    def tells_graces(self) -> bool:
-        return any(side.tells_graces for side in self._sides)
+    def reports_graces(self) -> bool:
+        return any(side.reports_graces for side in self._sides)
 
     def graces(self) -> list[int]:
         assert self.needed is not None
