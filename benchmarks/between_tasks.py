@@ -86,7 +86,7 @@ def measure(spark: SparkSession, contestants: dict[str, Contestant], files: Path
             if turn:  # the first warms up
                 took = [each["durationMs"]["triggerExecution"] for each in progress if each["numInputRows"]]
                 found[name].append(median(took[len(took) // 5 :]))
-                say(f"  turn {turn}/{turns}  {name:12} {found[name][-1]:6.0f} ms")
+                say(f"  turn {turn}/{turns}  {name:28} {found[name][-1]:6.0f} ms")
     if len(answers) > 1:
         raise AssertionError(f"not the same rows: {answers}")
     return found

@@ -46,7 +46,7 @@ def processor() -> bytes:
     """The bytes of an operator that Spark sends to the process."""
     counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
     layout = Layout(operation(counts.node), pa.schema({"k:k": pa.string(), "ts": pa.int64()}))
-    started = StageProcessor(SparkStage(Stage(layout)), {0: 0})
+    started = StageProcessor(SparkStage(Stage(layout)), {0: 0}, 1)
     udf = TransformWithStateInPandasUdfUtils(started, "None").transformWithStateUDF
     packed: bytes = CPickleSerializer().dumps(udf)  # type: ignore[no-untyped-call]
     return packed

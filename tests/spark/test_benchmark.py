@@ -203,6 +203,14 @@ def test_smoke_of_between_tasks(smoke: Smoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_small_batches(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.small_batches", tmp_path / "report.json")
+    took = report["ms_a_batch"]
+    assert {"tidegate", "tidegate, not observed", "spark_memory"} <= took.keys()
+    assert all(len(turns) == 1 for turns in took.values())
+
+
+@pytest.mark.slow
 def test_smoke_of_where_the_time_goes(smoke: Smoke, tmp_path: Path) -> None:
     """Both ways to read, whose parts differ."""
     of = ("--only", "W1", "W6", "--contestants", "tidegate", "tidegate_files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import Row
 
 from tidegate.runtime.spark.checkpoints.pending import observed, pending
+from tidegate.runtime.spark.flow import combining
+from tidegate.spec.metrics import NUMBERS, formula
 
 FIELDS = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("open_windows", "stream_time")]
 
@@ -31,3 +34,14 @@ def test_values_and_a_schema_of_spark_connect() -> None:
     assert dict(observed(told)) == {"events": {"open_windows": 2, "stream_time": 7}}
     [one] = pending(SimpleNamespace(recentProgress=[told]))
     assert (one.name, one.stream_time, one.open_windows) == ("events", 7, 2)
+
+
+def test_spark_computes_each_sum_once() -> None:
+    """Every mention of an aggregate costs each task of each batch, even if the same aggregate is mentioned before."""
+    aggregates: list[str] = []
+    for number in NUMBERS:
+        made = formula(number.name, number.how)
+        found = re.findall(r"\b(?:sum|max|min|avg|collect_list)\(`\w+`\)", combining(made))
+        assert len(found) == sum(term.how != "number" for term in made.terms)
+        aggregates += [one for one in found if made.under is None]
+    assert sorted(aggregates) == sorted(set(aggregates))

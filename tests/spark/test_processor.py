@@ -10,8 +10,9 @@ from unittest.mock import Mock
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 
-from tidegate.runtime.spark.worker.processor import StageProcessor
+from tidegate.runtime.spark.worker.processor import MOST_KEYS, StageProcessor
 
 BLOBS = 5
 
@@ -45,7 +46,24 @@ def frames() -> Iterator[pd.DataFrame]:
 
 
 def test_a_blob_is_let_go_of_when_the_step_is_done_with_it() -> None:
-    processor: Any = StageProcessor(Watching(), {})
+    processor: Any = StageProcessor(Watching(), {}, 1)
     processor.init(Mock())
     list(processor.handleInputRows(("0",), frames(), None))
     assert processor._stage.held == [1] * BLOBS
+
+
+@pytest.mark.parametrize("tasks", [4, MOST_KEYS + 1])
+def test_a_task_looks_for_its_state_under_the_likely_number_first(tasks: int) -> None:
+    """A union counts the partitions of the frames in front: those of other operators by whole multiples."""
+    numbers = {partition: 10 * partition for partition in range(tasks)}
+    processor: Any = StageProcessor(Watching(), numbers, tasks)
+    for partition in (2, tasks + 2, 5 * tasks + 2):
+        looked = list(processor._keys_at(partition))
+        assert looked[0] == 20
+        assert sorted(looked) == (sorted(numbers.values()) if tasks <= MOST_KEYS else [20])
+
+
+def test_a_partition_without_a_task_of_its_own_looks_under_all_numbers() -> None:
+    processor: Any = StageProcessor(Watching(), {1: 7, 4: 9}, 5)
+    assert list(processor._keys_at(0)) == [7, 9]
+    assert list(processor._keys_at(9)) == [9, 7]

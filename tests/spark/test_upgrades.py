@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
 from tidegate.testing import TopologyTestDriver
@@ -162,3 +163,32 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     assert sorted(drained) == batches
     with pytest.raises(StreamingQueryException, match="This checkpoint was drained"):
         query.run(BATCHES[2:])
+
+
+def test_a_drain_that_has_begun_is_refused_behind_other_frames_of_a_union(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark counts the partitions of a union's frames together, so a task does not learn its shuffle partition."""
+
+    def united(events: DataFrame, rows: DataFrame) -> DataFrame:
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema]
+        other = tg.stream(events, key="k", timestamp="ts", partition="partition", offset="offset", name="other")
+        counted = other.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).agg(n=tg.count())
+        in_front: DataFrame = counted.suppress(FINAL).to_df().where("n > 1000")
+        return events.where("x > 1000").select(*nothing).union(in_front).union(rows)
+
+    query = Replay(spark, tmp_path, SCHEMA, lambda events: united(events, final(events).to_df()))
+    query.run(BATCHES[:2])
+    source = query._source()
+
+    def fail(frame: DataFrame, _: int) -> None:
+        if collect(frame):
+            raise RuntimeError("the sink is down")
+
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        tg.drain(
+            final(source),
+            str(tmp_path / "checkpoint"),
+            lambda frame: united(source, frame).writeStream.outputMode("update").foreachBatch(fail),
+        )
+    # There is no new input: only the empty batch runs again, which the drain planned.
+    with pytest.raises(StreamingQueryException, match="has begun"):
+        query.run([])

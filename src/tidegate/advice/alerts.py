@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.results import Grouped
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import finish
 from tidegate.spec.columns import END, START, public_name
 from tidegate.spec.steps import computed, is_expression, refusal_of
 
-Bools = npt.NDArray[np.bool_]
 Predicate = str | Callable[[pa.Table], Any] | Any
 """Text such as "n < 10 and region == 'EU'", an expression of pyarrow.compute, or a function of a table."""
 
@@ -49,11 +47,11 @@ class Alerting:
         if isinstance(self.predicate, str) or is_expression(self.predicate):
             self._of(_shown(self.layout, self.layout.result_schema.empty_table()))
 
-    def raised(self, rows: pa.Table) -> Bools:
+    def raised(self, rows: pa.Table) -> Flags:
         """Whether each row (a state row of a result, with `start`) raises an alert; null is false."""
         return self._of(_shown(self.layout, finish(self.layout, rows)))
 
-    def _of(self, shown: pa.Table) -> Bools:
+    def _of(self, shown: pa.Table) -> Flags:
         predicate = expression(self.predicate) if isinstance(self.predicate, str) else self.predicate
         if is_expression(predicate):
             if (problem := refusal_of(predicate, shown.schema)) is not None:
@@ -189,7 +187,7 @@ def _complete(layout: Layout, lifted: pa.Table, grouped: Grouped) -> pa.Table:
     return whole.take(pa.array(np.argsort(whole["result"].to_numpy())))
 
 
-def _pairs(grouped: Grouped, chosen: Bools) -> tuple[Ints, Ints]:
+def _pairs(grouped: Grouped, chosen: Flags) -> tuple[Ints, Ints]:
     """The pairs (record, result) of the chosen results."""
     mine = chosen[grouped.window]
     of_pane, window = grouped.of_pane[mine], grouped.window[mine]

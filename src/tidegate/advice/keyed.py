@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.advice.ordered import place
 from tidegate.instants import MAX_MS, earlier_ms, later_ms
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.time import lateness
 from tidegate.spec.windows import KeyedWindows, SessionWindows, SlidingWindows, TimeWindows
-
-Bools = npt.NDArray[np.bool_]
 
 AdvisedWindows = TimeWindows | SlidingWindows | SessionWindows
 """Kinds of windows for which there is advice: they have a grace."""
@@ -162,7 +159,7 @@ def _needs_of_sessions(gap: int, complete: Complete, ts: Ints, seen: Ints) -> tu
     return np.concatenate(rows), np.concatenate(needs)
 
 
-def in_turn(complete: Complete, parts: Bools, seen: Ints) -> Iterator[Ints]:
+def in_turn(complete: Complete, parts: Flags, seen: Ints) -> Iterator[Ints]:
     """The row numbers of each of these parts in the order of an operator: by the stream time seen, then by arrival.
     Parts with a single record are left out.
     """

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.advice.alerts import Alerting, Bools
+from tidegate.advice.alerts import Alerting
 from tidegate.advice.counts import Tally
 from tidegate.advice.keyed import Complete, in_turn
 from tidegate.advice.ordered import least
 from tidegate.advice.results import RunningMax, count_leaving
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.windows import sessions, sliding
 from tidegate.kernel.windows.lineage import Entries
@@ -52,7 +52,7 @@ class Rows:
     end: Ints
     first: Ints
     window: Ints
-    whole: Bools
+    whole: Flags
     nodes: list[Node | None]
 
 
@@ -97,7 +97,7 @@ class Recording:
         start, end, first, window = (np.concatenate(both) for both in zip(mine, theirs, strict=True))
         return Rows(start, end, first, window, np.concatenate((np.ones(len(same), bool), whole)), nodes)
 
-    def _replayed(self, parts: Bools, grace_ms: int) -> Iterator[tuple[int, int, int, int, bool, Node]]:
+    def _replayed(self, parts: Flags, grace_ms: int) -> Iterator[tuple[int, int, int, int, bool, Node]]:
         """(start, end, first, window, whole, node) of each window of these parts, as in `Rows`."""
         windows, complete = replace(self.windows, grace_ms=grace_ms), self.complete
         # Both functions have the same signature, but for the kind of windows.
@@ -220,7 +220,7 @@ class _Raising:
             bounds = complete.start[low:high], complete.end[low:high]
             self.complete[low:high] = self._raised(record, size, *bounds)
 
-    def of(self, found: Rows) -> Bools:
+    def of(self, found: Rows) -> Flags:
         """Whether each of these rows raises an alert."""
         raised = (found.window >= 0) & self.complete[found.window]
         others = np.flatnonzero(~found.whole)
@@ -232,7 +232,7 @@ class _Raising:
             raised[mine] = self._raised(record, size[low:high], found.start[mine], found.end[mine])
         return raised
 
-    def _raised(self, record: Ints, size: Ints, start: Ints, end: Ints) -> Bools:
+    def _raised(self, record: Ints, size: Ints, start: Ints, end: Ints) -> Flags:
         """Whether each window raises an alert: the first window has the first `size[0]` records, and so on."""
         layout, result = self._alerting.layout, np.repeat(np.arange(len(size)), size)
         taken = self._lifted.take(pa.array(record)).append_column("result", pa.array(result))

@@ -20,8 +20,8 @@ import numpy as np
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.keyed import AdvisedWindows, needs_of, pairs_of
-from tidegate.advice.order import Bools, Seen
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.advice.order import Seen
+from tidegate.kernel.columns.arrays import Flags, Ints
 
 PARTS = 50
 """Number of equal parts of the stream, in order: statistics of the parts show how stable lateness is."""
@@ -45,7 +45,7 @@ class Records:
     partition: Ints
     part: Ints
     seen: Seen
-    future: Bools | None = None
+    future: Flags | None = None
     wall: Ints | None = None
 
 

@@ -16,13 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.time.stream_time import NEVER, running_max
-
-Bools = npt.NDArray[np.bool_]
 
 SHORTEST_BATCH_MS = 1
 MOST_PARTITIONS = 1_000
@@ -115,7 +112,7 @@ def in_order(batch: Ints, records: Arrived) -> Ints:
 
 
 def see(
-    ts: Ints, partition: Ints, batch: Ints, before: Times, *, future: Bools | None = None, slowest: bool = False
+    ts: Ints, partition: Ints, batch: Ints, before: Times, *, future: Flags | None = None, slowest: bool = False
 ) -> tuple[Seen, Times]:
     """The stream time that each record sees, and the times after the last one.
 

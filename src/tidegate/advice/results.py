@@ -26,8 +26,7 @@ import pyarrow as pa
 from tidegate.advice.counts import Tally
 from tidegate.advice.keyed import AdvisedWindows, needs_of
 from tidegate.advice.keys import Keys
-from tidegate.advice.order import Bools
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows.grouping import codes
 from tidegate.kernel.time.panes import Panes
@@ -134,7 +133,7 @@ def count_results(grouped: Grouped, points: RunningMax, graces: Sequence[int], e
     return tally
 
 
-def count_leaving(tally: Tally, points: RunningMax, grace: int, close: Ints, first: Ints, comes: Bools) -> None:
+def count_leaving(tally: Tally, points: RunningMax, grace: int, close: Ints, first: Ints, comes: Flags) -> None:
     """Count the waits and the open windows with a grace (ms), for windows that have a record.
 
     close, first   the stream time at which each closes without grace, and the one that its first record saw; ms

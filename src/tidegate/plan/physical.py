@@ -262,7 +262,6 @@ class Operation:
             metrics.FINAL: final,
             metrics.SUPPRESSION: held,
             metrics.BOUND: held and bounded,
-            metrics.UNBOUND: held and not bounded,
             metrics.OVERTIME: bool(limits),
             metrics.WAITS: (self.windows is not None and self.emits != "updates") or self.joined is not None,
             metrics.SLOWEST: self.stream.clock.slowest,
@@ -281,10 +280,7 @@ class Operation:
         if len(self.all_limits) < 2:
             return metrics.numbers(self.measured)
         wakes = {metrics.WAKES} & self.measured
-        own = {
-            limit.store: (limit.place, {metrics.OVERTIME, metrics.SUPPRESSION, *wakes, _bound_group(limit)})
-            for limit in self.all_limits
-        }
+        own = {limit.store: (limit.place, {*_groups_of(limit), *wakes}) for limit in self.all_limits}
         return metrics.numbers(self.measured, own)
 
     @property
@@ -365,5 +361,6 @@ def _by_stream_time(limits: tuple[Limit, ...]) -> bool:
     return any(limit.how.clock == "stream" for limit in limits)
 
 
-def _bound_group(limit: Limit) -> str:
-    return metrics.BOUND if limit.how.buffer.bounded else metrics.UNBOUND
+def _groups_of(limit: Limit) -> set[str]:
+    """The groups of numbers that one of several time limits reports."""
+    return {metrics.OVERTIME, metrics.SUPPRESSION, *([metrics.BOUND] if limit.how.buffer.bounded else [])}

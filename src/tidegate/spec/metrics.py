@@ -22,7 +22,6 @@ NOTHING = float("nan")
     FINAL,
     SUPPRESSION,
     BOUND,
-    UNBOUND,
     OVERTIME,
     WAITS,
     SLOWEST,
@@ -38,7 +37,6 @@ NOTHING = float("nan")
     "final",
     "suppression",
     "bound",
-    "unbound",
     "overtime",
     "waits",
     "slowest",
@@ -77,7 +75,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Formula:
-    """A term, or the ratio of two; a ratio with a denominator of 0 is 0."""
+    """A term, or the ratio of two. A denominator counts the samples of the numerator, so a ratio 0 / 0 is 0."""
 
     over: Term
     under: Term | None = None
@@ -128,18 +126,14 @@ NUMBERS = (
     Number("stream_time_lag", "min"),
     Number("record_lateness_max", "max"),
     Number("record_lateness_avg", "sum(lateness_sum) / sum(records)"),
-    Number("late_record_drop", "sum(late)"),
-    Number("expired_window_record_drop", "0"),
     Number("emit_final_records", "sum", FINAL),
     Number("emit_final_latency_max", "max(emit_final_latency)", FINAL),
     Number("emit_final_latency_avg", "avg(emit_final_latency)", FINAL),
     Number("suppression_emit", "sum", SUPPRESSION),
     Number("suppression_buffer_count_current", "sum", SUPPRESSION),
     Number("suppression_buffer_count_max", "sum", BOUND),
-    Number("suppression_buffer_count_max", "sum(suppression_buffer_count_current)", UNBOUND),
     Number("suppression_buffer_size_current", "sum", SUPPRESSION),
     Number("suppression_buffer_size_max", "sum", BOUND),
-    Number("suppression_buffer_size_max", "sum(suppression_buffer_size_current)", UNBOUND),
     Number("suppression_buffer_fill", f"max(suppression_buffer_fill) / {FILL}", BOUND),
     Number("spilled_bytes", "sum", SUPPRESSION),
     Number("intermediate_result_suppression_overtime_min", "min(overtime_min)", OVERTIME),
@@ -245,7 +239,7 @@ def combined(hows: Mapping[str, str], tasks: Sequence[Mapping[str, float]]) -> d
         if made.under is None:
             return over
         under = of(made.under)
-        return None if under is None or over is None else over / under if under > 0 else 0.0
+        return None if under is None or over is None else over / max(under, 1)
 
     return {name: value(formula(name, how)) for name, how in hows.items()}
 
@@ -374,7 +368,7 @@ METRICS: tuple[Metric, ...] = (
 PER_STORE = tuple(
     metric
     for metric in METRICS
-    if metric.needs in {number.name for number in NUMBERS if number.of in (SUPPRESSION, BOUND, UNBOUND, OVERTIME)}
+    if metric.needs in {number.name for number in NUMBERS if number.of in (SUPPRESSION, BOUND, OVERTIME)}
 )
 """Metrics that each of several suppressions reports by itself."""
 

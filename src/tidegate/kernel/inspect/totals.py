@@ -24,12 +24,12 @@ RATE_MS = 60_000
 """The time that a rate covers (ms): the last minute, or the time since the beginning if that is shorter."""
 
 _COUNTED = ("records", "emitted", "late", "suppression_emit", "emit_final_records", *SKIPPED)
-_LARGEST = (
-    "record_lateness_max",
-    "emit_final_latency_max",
-    "suppression_buffer_count_max",
-    "suppression_buffer_size_max",
-)
+_LARGEST = ("record_lateness_max", "emit_final_latency_max")
+_LARGEST_GAUGES = {
+    "suppression_buffer_count_max": "suppression_buffer_count_current",
+    "suppression_buffer_size_max": "suppression_buffer_size_current",
+}
+"""A bounded buffer reports the largest size within a batch; the largest size of another is one behind a batch."""
 _SMALLEST = "intermediate_result_suppression_overtime_min"
 _LATEST = ("open_windows", "open_left_records", "open_right_records", "stream_time", "suppression_buffer_fill")
 _WEIGHED = {
@@ -73,7 +73,6 @@ class Totals:
             reported = {name: metrics[name] for name in ("tasks", "tasks_heard") if name in metrics}
             self._stores[store].add(reported | mine, at_ms)
         self._sums.update({name: metrics[name] for name in _COUNTED if name in metrics})
-        self._update_extremes(metrics)
         for name, weight in _WEIGHED.items():
             self._sums[name] += metrics.get(name, 0) * metrics.get(weight, 0)
         if _LATENCY in metrics:
@@ -81,6 +80,7 @@ class Totals:
             self._sums["closes"] += 1
         self._latest |= {name: metrics[name] for name in _LATEST if name in metrics}
         self._update_gauges(metrics)
+        self._update_extremes(metrics)
         if self._samples and self._samples[-1][0] == at_ms:
             self._samples.pop()
         self._samples.append((at_ms, self._sums.copy()))
@@ -89,9 +89,10 @@ class Totals:
 
     def _update_extremes(self, metrics: Mapping[str, float]) -> None:
         """Update the largest and the smallest number of any batch."""
-        for name in _LARGEST:
-            if name in metrics:
-                self._extremes[name] = max(self._extremes.get(name, metrics[name]), metrics[name])
+        largest = {name: metrics[name] for name in _LARGEST if name in metrics}
+        largest |= {name: metrics.get(name, self._gauges[size]) for name, size in _LARGEST_GAUGES.items()}
+        for name, number in largest.items():
+            self._extremes[name] = max(self._extremes.get(name, number), number)
         if _SMALLEST in metrics:
             self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, metrics[_SMALLEST]), metrics[_SMALLEST])
 

@@ -41,11 +41,12 @@ def advance(state: State, drains: bool) -> bool:
     return ending
 
 
-def refuse(store: Store) -> None:
-    """Raise as `advance` does in an ordinary run, for a task that takes no step."""
+def refuse(store: Store) -> bool:
+    """Raise as `advance` does in an ordinary run, for a task that takes no step. Returns whether the task has state."""
     state = State.open(store)
     if state is not None:
         advance(state, drains=False)
+    return state is not None
 
 
 def drained() -> CheckpointError:

@@ -84,9 +84,9 @@ def flow(
                 f"Spark Connect of pyspark {pyspark.__version__} has no stateful operator in Python. Use a session "
                 "without Connect, or Spark 4.1 or later."
             )
-        keys = in_partitions(tasks, config.partitions(packed.sparkSession))
+        partitions = config.partitions(packed.sparkSession)
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage, keys, wakes, tuning),
+            StageProcessor(stage, in_partitions(tasks, partitions), partitions, wakes, tuning),
             outputStructType=wire,
             outputMode="Update",
             # Not "EventTime": it drops rows by record time before the stage sees them.
@@ -174,18 +174,19 @@ def _rows(blobs: Iterable[tuple[int, bytes]], of_tasks: Sequence[int]) -> Iterat
 def observing(out: DataFrame, metrics: Mapping[str, str], name: str) -> DataFrame:
     """`out` with the observation `name`: `metrics`, computed from the columns of numbers (`wire.outgoing`)."""
     # SQL text: each part of a formula made of columns would cost several messages to Spark's process.
-    made = [F.expr(f"{_combined(formula(metric, how))} AS {quoted(metric)}") for metric, how in metrics.items()]
+    made = [F.expr(f"{combining(formula(metric, how))} AS {quoted(metric)}") for metric, how in metrics.items()]
     return out.observe(name, *made) if made else out
 
 
-def _combined(of: Formula) -> str:
+def combining(of: Formula) -> str:
     """SQL that combines the numbers of all tasks as `spec.metrics.combined` does."""
     over = _term(of.over)
     if of.under is None:
         as_it_is = of.over.how == "avg" or of.over.of in (GRACE_NEEDED, PARTITION_TIMES)
         return over if as_it_is else f"CAST({over} AS BIGINT)"
+    # Each mention of a sum is one more aggregate, which costs every task and batch (decision 0062).
     under = _term(of.under)
-    return f"CASE WHEN {under} > 0 THEN {over} / {under} WHEN {under} IS NOT NULL THEN 0.0D END"
+    return f"{over} / {under}" if of.under.how == "number" else f"{over} / greatest({under}, 1D)"
 
 
 def _term(term: Term) -> str:

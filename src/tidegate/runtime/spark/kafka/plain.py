@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -35,6 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidegate.kernel.columns.arrays import Flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.raw import Counts, RowDecoder
@@ -102,8 +102,6 @@ _JSON_VALUES: dict[type[DataType], tuple[str, pa.DataType]] = {
     TimestampType: (f'"{INSTANT}"', pa.string()),
 }
 
-Bools = npt.NDArray[np.bool_]
-
 
 def readable(fields: StructType) -> bool:
     """Whether objects with these fields can be plain."""
@@ -151,11 +149,11 @@ class Reader:
         none = pa.record_batch([pa.nulls(1, field.type) for field in batch.schema], batch.schema)
         yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
 
-    def _rows(self, batch: pa.RecordBatch) -> tuple[Bools, dict[str, pa.Array]]:
+    def _rows(self, batch: pa.RecordBatch) -> tuple[Flags, dict[str, pa.Array]]:
         """A mask of the plain records, and their columns."""
         return self._read(batch.column("value"), self._sound_keys(batch))
 
-    def _sound_keys(self, batch: pa.RecordBatch) -> Bools:
+    def _sound_keys(self, batch: pa.RecordBatch) -> Flags:
         if self.key is None:
             return np.ones(batch.num_rows, bool)
         keys = batch.column("key")
@@ -164,7 +162,7 @@ class Reader:
     def _given(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         return batch.column("key" if name == self.key else name).cast(self.wanted.field(name).type)
 
-    def _read(self, values: pa.Array, may: Bools) -> tuple[Bools, dict[str, pa.Array]]:
+    def _read(self, values: pa.Array, may: Flags) -> tuple[Flags, dict[str, pa.Array]]:
         """A mask of the plain records among those of the mask `may`, and their columns."""
         texts = _texts(values)
         may = may & _mask(texts.is_valid())
@@ -179,7 +177,7 @@ class Reader:
         may[may] = fits
         return may, {name: pa.concat_arrays([part[name] for part in parts]) for name in self.columns}
 
-    def _by_halves(self, texts: pa.Array) -> tuple[Bools, list[dict[str, pa.Array]]]:
+    def _by_halves(self, texts: pa.Array) -> tuple[Flags, list[dict[str, pa.Array]]]:
         columns = self._columns(texts)
         if columns is not None:
             return np.ones(len(texts), bool), [columns]
@@ -282,19 +280,19 @@ def _decoded(data: bytes) -> str | None:
         return None
 
 
-def _mask(flags: pa.Array) -> Bools:
-    mask: Bools = flags.to_numpy(zero_copy_only=False)
+def _mask(flags: pa.Array) -> Flags:
+    mask: Flags = flags.to_numpy(zero_copy_only=False)
     return mask
 
 
-def _narrow(may: Bools, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def _narrow(may: Flags, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """The texts for which `which` is true; `may`, the mask of their records, is narrowed to them in place."""
     so = _mask(which(texts))
     may[may] = so
     return _those(texts, so)
 
 
-def _those(values: pa.Array, mask: Bools) -> pa.Array:
+def _those(values: pa.Array, mask: Flags) -> pa.Array:
     return values if mask.all() else values.filter(pa.array(mask))
 
 

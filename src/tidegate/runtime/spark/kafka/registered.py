@@ -19,10 +19,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.kernel.columns.arrays import Flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
-from tidegate.runtime.spark.kafka.plain import PLAIN, Bools, Reader, as_wanted
+from tidegate.runtime.spark.kafka.plain import PLAIN, Reader, as_wanted
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
@@ -276,7 +277,7 @@ class Packed(Reader):
         """The reason why a row that `__call__` hands back is no record; null for plain records."""
         return F.when(F.col(PLAIN).isNull(), F.lit("it cannot be decoded"))
 
-    def _rows(self, batch: pa.RecordBatch) -> tuple[Bools, dict[str, pa.Array]]:
+    def _rows(self, batch: pa.RecordBatch) -> tuple[Flags, dict[str, pa.Array]]:
         found = self.decoder(batch.column("value"))
         fine = self._sound_keys(batch) & found.reasons.is_null().to_numpy(zero_copy_only=False)
         sides = [(self.columns, found)]

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import Ints
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema, kind_of, widened
-from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, listed, pieces, placed, texts
+from tidegate.runtime.spark.schemas.cursor import Cursor, listed, pieces, placed, texts
 
 SPARE = 4096
 """An array may have so many more elements than bytes, because elements may have no bytes."""

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import Flags, Ints, Words
+
 PAD = 16
 """Zero bytes behind the last record: a number may be read as eight bytes wherever it begins."""
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 
 _STOPS = np.uint64(0x8080808080808080)
 _SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -107,16 +106,16 @@ class Cursor:
         """A cursor over pieces of the records `which`, from `at` to `end`."""
         return Cursor(self.records, at, end, self.record[which])
 
-    def fault(self, bad: Bools, reason: str) -> None:
+    def fault(self, bad: Flags, reason: str) -> None:
         """Give a fault to the records that are bad; they are read no further."""
         which = np.flatnonzero(bad)
         if len(which):
             self.records.add(self.record[which], reason)
             self.at[which] = self.end[which]
 
-    def faulty(self) -> Bools:
+    def faulty(self) -> Flags:
         """A mask of the records that have a fault."""
-        found: Bools = self.records.codes[self.record] != 0
+        found: Flags = self.records.codes[self.record] != 0
         return found
 
     def left(self) -> Ints:

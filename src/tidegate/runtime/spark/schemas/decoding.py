@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError
+from tidegate.kernel.columns.arrays import Ints
 from tidegate.runtime.spark.schemas import avro, avro_columns, protobuf
-from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, pieces, placed
+from tidegate.runtime.spark.schemas.cursor import Cursor, pieces, placed
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written
 
 HEAD = 5

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError
-from tidegate.runtime.spark.schemas.cursor import Cursor, Ints, listed, pieces, placed, texts
+from tidegate.kernel.columns.arrays import Ints
+from tidegate.runtime.spark.schemas.cursor import Cursor, listed, pieces, placed, texts
 
 TIMESTAMP = "google.protobuf.Timestamp"
 # Seconds beyond these are no timestamp: Spark counts microseconds.

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # Longest time until a timer (ms): after a restart with a shorter limit a later timer would be too late.
 LOOK_AGAIN_MS = 10_000
 
+MOST_KEYS = 64
+"""Most tasks whose state a task without rows looks for; each costs two round trips to the JVM."""
+
 
 class Outcome(Protocol):
     """Result of one step: rows of `Stage.output_schema` in parts, which are iterated once; then one number per metric,
@@ -66,10 +69,18 @@ class StageProcessor(StatefulProcessor):
     (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
     """
 
-    def __init__(self, stage: Stage, keys: Mapping[int, int], wakes: bool = False, tuning: Tuning = DEFAULT) -> None:
-        """`keys`: number of the task by shuffle partition (`tasks.in_partitions`)."""
+    def __init__(
+        self,
+        stage: Stage,
+        keys: Mapping[int, int],
+        partitions: int,
+        wakes: bool = False,
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        """`keys`: number of the task by shuffle partition (`tasks.in_partitions`), of which there are `partitions`."""
         self._sealed: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
         self._keys = keys
+        self._partitions = partitions
         self._wakes = wakes
         self._tuning = tuning
 
@@ -137,14 +148,27 @@ class StageProcessor(StatefulProcessor):
         it emitted: some checkpoint file managers keep the state that the drain wrote.
         """
         task = TaskContext.get()  # None in the process that starts an operator, which has no state
-        key = None if task is None else self._keys.get(task.partitionId())
-        if self._stepped or key is None:
+        if self._stepped or task is None:
             return
         from tidegate.kernel.upgrade.drain import refuse
 
-        # Without rows Spark sets no key, and state is read by key.
-        self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
-        refuse(self._store)
+        for key in self._keys_at(task.partitionId()):
+            # Without rows Spark sets no key, and state is read by key.
+            self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
+            if refuse(self._store):
+                return
+
+    def _keys_at(self, partition: int) -> Iterator[int]:
+        """Numbers of the tasks that may have state here, the likely one first, given the number that Spark tells.
+
+        Without a union this is the number of the shuffle partition. In a `DataFrame.union` the partitions of the
+        frames in front are counted too: those of another operator are as many as ours, those of other frames are not.
+        """
+        likely = self._keys.get(partition % self._partitions)
+        if likely is not None:
+            yield likely
+        if len(self._keys) <= MOST_KEYS:
+            yield from (key for key in self._keys.values() if key != likely)
 
 
 def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], pa.Table]:
