@@ -142,9 +142,11 @@ def _columns(name: str, found: dict[str, Any]) -> tuple[Cells, Cells]:
             ("JVM MiB", lambda one: f"{one['jvm_mib']:,.0f}"),
         ]
     if name == "W10":
-        return [("p50 ms", lambda one: f"{one['p50_ms']:,.0f}"), ("p99 ms", lambda one: f"{one['p99_ms']:,.0f}")], [
-            ("ms a batch", lambda one: f"{one['batch_ms']:,}")
-        ]
+        return [
+            ("p50 ms", lambda one: f"{one['p50_ms']:,.0f}"),
+            ("p99 ms", lambda one: f"{one['p99_ms']:,.0f}"),
+            ("ms a batch", lambda one: f"{one['batch_ms']:,}"),
+        ], []
     if name == "START":
         return [("seconds", lambda one: f"{median(one['seconds']):.2f}")], []
     return [("M rows/s", lambda one: f"{one['rows_per_s'] / 1e6:.4f}")], [
