@@ -163,6 +163,7 @@ class StageProcessor(StatefulProcessor):
 
         Without a union this is the number of the shuffle partition. In a `DataFrame.union` the partitions of the
         frames in front are counted too: those of another operator are as many as ours, those of other frames are not.
+        For these all numbers are possible; of more than MOST_KEYS only the likely one is given.
         """
         likely = self._keys.get(partition % self._partitions)
         if likely is not None:
