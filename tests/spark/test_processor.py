@@ -57,13 +57,15 @@ def test_a_task_looks_for_its_state_under_the_likely_number_first(tasks: int) ->
     """A union counts the partitions of the frames in front: those of other operators by whole multiples."""
     numbers = {partition: 10 * partition for partition in range(tasks)}
     processor: Any = StageProcessor(Watching(), numbers, tasks)
-    for partition in (2, tasks + 2, 5 * tasks + 2):
+    assert list(processor._keys_at(2)) == [20]
+    for partition in (tasks + 2, 5 * tasks + 2):
         looked = list(processor._keys_at(partition))
         assert looked[0] == 20
         assert sorted(looked) == (sorted(numbers.values()) if tasks <= MOST_KEYS else [20])
 
 
-def test_a_partition_without_a_task_of_its_own_looks_under_all_numbers() -> None:
+def test_a_partition_without_a_task_looks_under_all_numbers_in_a_union_alone() -> None:
     processor: Any = StageProcessor(Watching(), {1: 7, 4: 9}, 5)
-    assert list(processor._keys_at(0)) == [7, 9]
+    assert list(processor._keys_at(0)) == []
+    assert list(processor._keys_at(5)) == [7, 9]
     assert list(processor._keys_at(9)) == [9, 7]

@@ -159,16 +159,17 @@ class StageProcessor(StatefulProcessor):
                 return
 
     def _keys_at(self, partition: int) -> Iterator[int]:
-        """Numbers of the tasks that may have state here, the likely one first, given the number that Spark tells.
+        """Numbers of the tasks that may have state here, the likely one first, given the partition that Spark tells.
 
-        Without a union this is the number of the shuffle partition. In a `DataFrame.union` the partitions of the
-        frames in front are counted too: those of another operator are as many as ours, those of other frames are not.
-        For these all numbers are possible; of more than MOST_KEYS only the likely one is given.
+        Without a union it is the shuffle partition. A `DataFrame.union` counts the partitions of the frames in front
+        too: as many as ours for another operator, any number for other frames. So from our number of partitions on,
+        there is a union, and all tasks are possible; of more than MOST_KEYS only the likely one is given. Below it
+        nothing else is looked for, because most such tasks are the empty partitions of an ordinary batch.
         """
         likely = self._keys.get(partition % self._partitions)
         if likely is not None:
             yield likely
-        if len(self._keys) <= MOST_KEYS:
+        if partition >= self._partitions and len(self._keys) <= MOST_KEYS:
             yield from (key for key in self._keys.values() if key != likely)
 
 
