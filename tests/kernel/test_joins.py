@@ -17,7 +17,7 @@ from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.joins import matching, stream_stream
-from tidegate.kernel.joins.arrivals import Progress
+from tidegate.kernel.joins.arrivals import Progress, arrived
 from tidegate.kernel.joins.matching import Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import Lookup
@@ -324,6 +324,63 @@ def test_the_records_of_a_run_that_close() -> None:
     assert run.closing(11, 12, 9).tolist() == [1, 3]
     assert run.closing(-1, 2**63 - 1, 2**63 - 2).tolist() == [0, 1, 2, 3]
     assert run.memory == before + 12 * 4
+
+
+@pytest.mark.parametrize("itself", [False, True])
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+def test_a_join_takes_some_hashes_at_a_time(monkeypatch: pytest.MonkeyPatch, how: Any, itself: bool) -> None:
+    """With the rows, counts and later batches of a join that takes all records of a batch at once."""
+    passes: list[int] = []
+
+    def counted(layout: Layout, batch: Any) -> Any:
+        found = arrived(layout, batch)
+        passes.append(sum(map(len, found)))
+        return found
+
+    monkeypatch.setattr(stream_stream, "arrived", counted)
+    rows, late = _joined_in_tasks(how, itself, DEFAULT)
+    whole = passes.copy()
+    passes.clear()
+    assert _joined_in_tasks(how, itself, Tuning(divided_rows=20, joined_rows=60)) == (rows, late)
+    assert len(rows) > 500
+    assert late > 0
+    assert sum(passes) == sum(whole)
+    assert max(passes) < max(whole) / 3
+
+
+def _joined_in_tasks(how: Any, itself: bool, tuning: Tuning) -> tuple[list[str], int]:
+    """The rows and the number of late records of a join with two tasks, over three batches of two map tasks."""
+    left, right = (
+        tg.stream(name, key="k", timestamp="ts", partition="p", offset="o", stream_time="max") for name in ("l", "r")
+    )
+    windows = tg.JoinWindows.of_time_difference_and_grace("20 ms", "10 ms")
+    suffixes = ("_1", "_2") if itself else None
+    op = operation(left.join(left if itself else right, windows, how, suffixes=suffixes).node)
+    names = ("l",) if itself else ("l", "r")
+    numbers = ("ts", "partition", "offset")
+    schemas = [
+        pa.schema([("k:k", pa.string()), *((name, pa.int64()) for name in (f"v:{value}", *numbers))]) for value in names
+    ]
+    layout = Layout.of_join(op, schemas, sorts=False, tuning=tuning)
+    stores, rng = [DictStore(tuning=tuning) for _ in range(2)], np.random.default_rng(7)
+    found, late, offset = [], 0, 0
+    for batch in range(4):
+        blobs: list[list[bytes]] = [[], []]
+        for side, schema in enumerate(schemas):
+            # The blobs of the second map task are too small to be divided; the last batch closes all.
+            for partition, count in ((0, 500), (1, 9)) if batch < 3 else ((0, 1),):
+                keys = [f"k{n}" if n else None for n in rng.integers(0, 60, count).tolist()]
+                times = 100 * batch + np.arange(count) // 5 - rng.integers(0, 60, count) + (batch == 3) * 10_000
+                columns = [keys, np.arange(count), np.maximum(times, 0), np.full(count, partition)]
+                records = pa.record_batch([*columns, offset + np.arange(count)], schema=schema)
+                offset += count
+                for task, blob in pack(layout.of_side(side, schema), [records], [0, 1]):
+                    blobs[task].append(blob)
+        for task, store in enumerate(stores):
+            step = Stage(layout, tasks=2).step(store, blobs[task])
+            found += [str(row) for row in step.rows.to_pylist()]
+            late += step.metrics["late"]
+    return sorted(found), late
 
 
 @pytest.mark.parametrize("joined_first", [False, True])

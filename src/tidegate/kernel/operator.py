@@ -54,10 +54,11 @@ class Operator(ABC):
         return state.stream_time
 
     @abstractmethod
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-        """Process one micro-batch. Returns the rows, in at least one part, and the number of records dropped late.
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
+        """Process one micro-batch. Returns the rows, in at least one part.
 
-        `closes_at` is the stream time (ms) up to which windows close. The state is stored when the last part is taken.
+        `closes_at` is the stream time (ms) up to which windows close. When the last part is taken, the state is stored
+        and `batch.dropped_late` is complete.
         """
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:

@@ -116,8 +116,7 @@ class Stage:
         state.closed_to = max(state.closed_to, state.stream_time)
         closes_at = MAX_MS if end_of_input else state.closed_to
         buffered = operator.buffered(state)
-        made, late = operator.process(state, batch, closes_at)
-        metrics["late"] += late
+        made = operator.process(state, batch, closes_at)
         metrics["emitted"] = 0
         wake_at = None
         for rows in made if self._in_parts(state, flushed) else [results.concat(layout, list(made))]:
@@ -128,6 +127,7 @@ class Stage:
             rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
             metrics["emitted"] += rows.num_rows
             yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
+        metrics["late"] += batch.dropped_late
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.reports_graces:
             step.metrics[GRACE_NEEDED] = batch.graces()
@@ -152,13 +152,17 @@ class Stage:
         # The shuffle delivers blobs in any order. Sorted, a replayed batch gives the same rows to the last bit.
         waiting = sorted(blobs, reverse=True)
         while waiting:
-            meta, rows = frames.decode(frames.BLOB, waiting.pop())
+            meta, sections = frames.opened(frames.BLOB, waiting.pop())
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # a blob without chunks is a mark (`drain.marks`)
+                sizes = meta.get("ranges", [])
+                ranges, rows = sections[: len(sizes)], [one.table() for one in sections[len(sizes) :]]
                 points = rows.pop() if meta.get("points") else None
                 counted = rows.pop() if meta.get("counted") else None
                 chunks = chunk_headers.read(meta["chunks"], points)
-                if isinstance(batch, JoinBatch):
+                if isinstance(batch, JoinBatch) and ranges:
+                    batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)
+                elif isinstance(batch, JoinBatch):
                     batch.add_side(meta["side"], chunks, *rows)
                 else:
                     batch.add(chunks, *rows, counted=counted)

@@ -58,6 +58,8 @@ class Tuning:
                            eighth of the base
 
     Joins
+        divided_rows    records of a side for each task, from which a blob has them in ranges of hashes
+        joined_rows     records that a join of two streams packs at a time, and then takes at a time, about
         pairs           pairs of records that are found at a time
         open_stretches  stretches that span the time for which a record is open
         merged_rows     runs of open records that together have more rows than this are not merged
@@ -98,7 +100,9 @@ class Tuning:
     chunk_rows: int = 200_000
     piece_rows: int = 50_000
     fold_rows: int = 200_000
-    pairs: int = 150_000
+    divided_rows: int = 16_384
+    joined_rows: int = 131_072
+    pairs: int = 65_536
     open_stretches: int = 4
     merged_rows: int = 1_000_000
     range_rows: int = 500_000

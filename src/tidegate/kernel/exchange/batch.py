@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,16 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.exchange import time_progress
+from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
+from tidegate.kernel.state.frames import Encoded
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.record_graces import RecordGraces, Rule
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
 from tidegate.spec.windows import TimeWindows
 
 MOST_PARTITIONS = 64
+
+_NO_ROWS = pa.table({})
 
 
 class Batch:
@@ -33,6 +37,8 @@ class Batch:
         self.wall_clock = NEVER
         self.closed_to = NEVER
         """Windows had closed up to this stream time (ms) before the batch: later than the fold's if grace grew."""
+        self.dropped_late = 0
+        """Records that the operator has dropped as late, as far as the caller has taken its rows."""
         self.late: list[tuple[int, int, int]] = []
         """Records that keyed windows dropped: (place in `records`, start, end of the closed window)."""
         self.made: pa.Table | None = None
@@ -80,6 +86,17 @@ class Batch:
             if rows.num_rows:
                 section.append(_behind(rows, base))
 
+    def take_records(self, base: int, rows: pa.Table) -> None:
+        """Add rows of dense chunks alone, which are numbered from `base` on."""
+        self._dense += [_behind(rows, base)] if rows.num_rows else []
+
+    def let_go(self) -> list[pa.Table]:
+        """The rows of dense chunks; the batch releases them, unless the plan keeps records."""
+        dense = self._dense
+        if not self.layout.op.keeps_late:
+            self._dense = []
+        return dense
+
     def note_records(self, meta: dict[str, Any]) -> None:
         """Note whether a blob with this metadata has any record."""
         self.has_records = self.has_records or meta["came"]
@@ -118,11 +135,11 @@ class Batch:
         Without partition and offset a batch is taken in timestamp order, ties in the order of keys and values.
         Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `full_records`.
         """
-        return self._in_order(self._let_go())
+        return self._in_order(self.let_go())
 
     def arrived(self) -> pa.Table | None:
         """`records` as they came, with `chunk` and `offset`; `order` sorts them."""
-        dense = self._let_go()
+        dense = self.let_go()
         if self.layout.op.stream.ordered:
             # The rows of a map task are in order. Now the tables are too, unless their offsets overlap.
             dense = sorted(dense, key=self._first_place)
@@ -131,12 +148,6 @@ class Batch:
     def _first_place(self, rows: pa.Table) -> tuple[int, int]:
         partition, offset = self._places(rows.slice(0, 1))
         return int(partition[0]), int(offset[0])
-
-    def _let_go(self) -> list[pa.Table]:
-        dense = self._dense
-        if not self.layout.op.keeps_late:
-            self._dense = []
-        return dense
 
     def order(self, rows: pa.Table) -> Ints:
         """The places that put rows of `arrived` in the order of `records`."""
@@ -318,6 +329,15 @@ class StreamsTime(NamedTuple):
     after: int
 
 
+class _Divided(NamedTuple):
+    """Records of a side in ranges of hashes, and the number of records in each range; `base`: of the first chunk."""
+
+    side: int
+    base: int
+    ranges: list[Encoded]
+    sizes: list[int]
+
+
 class JoinBatch(Batch):
     """The decoded blobs of both inputs of a join. Chunks are of both; each side has rows of its own."""
 
@@ -330,16 +350,51 @@ class JoinBatch(Batch):
         """In a join of a stream with a table, if anything goes by the stream's own time."""
         self.dropped: dict[int, pa.Table] = {}
         """Late records by side, where they leave as rows; `seen` is the time that each saw (ms)."""
+        self._divided: list[_Divided] = []
 
     def add_side(self, side: int, chunks: list[Chunk], *tables: pa.Table) -> None:
         """Add one blob of a side (`add`). The partitions of the inputs are distinct, even with the same numbers."""
+        self._sides[side].take(self._add_chunks(side, chunks), tables)
+
+    def add_divided(
+        self, side: int, chunks: list[Chunk], sizes: list[int], ranges: list[Encoded], *tables: pa.Table
+    ) -> None:
+        """Add one blob of a side whose rows of dense chunks are in ranges of hashes, with so many rows (`sizes`) each.
+
+        `tables`: the sections behind them.
+        """
+        base = self._add_chunks(side, chunks)
+        self._divided.append(_Divided(side, base, ranges, sizes))
+        self._sides[side].take(base, (_NO_ROWS, *tables))
+
+    def _add_chunks(self, side: int, chunks: list[Chunk]) -> int:
         for chunk in chunks:
             chunk.source = side
             if chunk.partition is not None:
                 chunk.partition = f"{side}:{chunk.partition}"
         base = len(self.chunks)
         self.chunks += chunks
-        self._sides[side].take(base, tables)
+        return base
+
+    def by_hash(self) -> Iterator[None]:
+        """Load the records, some ranges of hashes at a time: `side` has the records of these ranges and no others.
+
+        The ranges ascend, and no two have a key in common. A batch without divided blobs is loaded already.
+        """
+        if not self._divided:
+            yield
+            return
+        # Blobs with few records are not divided.
+        rest = [[hash_ranges.divided(side.layout, rows) for rows in side.let_go()] for side in self._sides]
+        sizes = np.sum([one.sizes for one in self._divided], axis=0)
+        for ranges in _grouped(sizes, self.layout.tuning.joined_rows):
+            for at in ranges:
+                for one in self._divided:
+                    self._sides[one.side].take_records(one.base, one.ranges[at].table())
+                for side, tables in zip(self._sides, rest, strict=True):
+                    for parts in tables:
+                        side.take_records(0, parts[at])
+            yield
 
     def note_records(self, meta: dict[str, Any]) -> None:
         super().note_records(meta)
@@ -363,6 +418,17 @@ class JoinBatch(Batch):
         one = self._sides[min(side, len(self._sides) - 1)]
         one.chunks, one.fold, one.closed_to = self.chunks, self.fold, self.closed_to
         return one
+
+
+def _grouped(sizes: Ints, most: int) -> Iterator[range]:
+    """Neighbours together that have about `most` records, given the number of records of each."""
+    first = total = 0
+    for at, size in enumerate(sizes.tolist()):
+        if total and total + size > most:
+            yield range(first, at)
+            first, total = at, 0
+        total += size
+    yield range(first, len(sizes))
 
 
 def _behind(rows: pa.Table, base: int) -> pa.Table:

@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 from tidegate.errors import InputError
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, ints
-from tidegate.kernel.exchange import chunk_headers, time_progress
+from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, running_max
+from tidegate.spec.joined import StreamStream
 
 
 @dataclass
@@ -80,6 +81,8 @@ def pack(
             if shared.wall_clock is not None:
                 meta["wall_clock"] = shared.wall_clock
             sections = [route[number] for route in routes]
+            if shared.divided:
+                meta["ranges"] = [rows.num_rows for rows in sections[: hash_ranges.RANGES]]
             if first and shared.counted is not None:
                 meta["counted"] = True
                 sections.append(shared.counted)
@@ -98,13 +101,19 @@ class _BlobMeta:
     has_records: bool
     wall_clock: int | None
     counted: pa.Table | None
+    divided: bool
+    """Whether the records of dense chunks are a section for each range of hashes (`hash_ranges`)."""
 
 
 def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_BlobMeta, list[list[pa.Table]]]:
     """The metadata of the blobs, and for each of their sections the rows of each task."""
     read = _read(layout, table, contiguous)
-    dense, scattered = (_route(layout, rows, tasks) for rows in _sections(layout, read))
-    routes = [dense, [compacted(rows, along="offset") if rows.num_rows else rows for rows in scattered]]
+    dense, scattered = _sections(layout, read)
+    divided = hash_ranges.divides(layout, dense.num_rows, tasks)
+    routes = _by_range(layout, dense, tasks) if divided else [_route(layout, dense, tasks)]
+    loose = _route(layout, scattered, tasks)
+    routes.append([compacted(rows, along="offset") if rows.num_rows else rows for rows in loose])
+    del dense, scattered, loose
     routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
     if layout.op.buffers_by_stream_time:
         routes += [
@@ -113,7 +122,7 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     if layout.op.sends_time_progress:
         routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
-    return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read)), routes
+    return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read), divided), routes
 
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
@@ -127,11 +136,14 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows, most = 0, layout.tuning.slice_rows
+    if isinstance(layout.op.joined, StreamStream):
+        # No records are combined, so a larger slice would not make fewer rows.
+        most = layout.tuning.joined_rows
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= layout.tuning.slice_rows:
+        if rows >= most:
             yield _table(layout, waiting)
             rows = 0
     if rows:
@@ -336,5 +348,16 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
 def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
-    number = (grouping.key_hash(layout, rows) % np.uint64(tasks)).astype(np.int64)
-    return radix_sort.split(rows, number, tasks)
+    return radix_sort.split(rows, _task(grouping.key_hash(layout, rows), tasks), tasks)
+
+
+def _by_range(layout: Layout, rows: pa.Table, tasks: int) -> list[list[pa.Table]]:
+    """`_route` for each range of hashes."""
+    hashes, ranges = grouping.key_hash(layout, rows), hash_ranges.RANGES
+    parts = radix_sort.split(rows, _task(hashes, tasks) * ranges + hash_ranges.number(hashes), tasks * ranges)
+    return [parts[number::ranges] for number in range(ranges)]
+
+
+def _task(hashes: Any, tasks: int) -> Ints:
+    number: Ints = (hashes % np.uint64(tasks)).astype(np.int64)
+    return number

@@ -43,8 +43,10 @@ class JoinOperator(Operator):
         state.input_times = [one.after for one in progress]
         return records, progress
 
-    def report_late(self, batch: JoinBatch, side: int, records: Arrived, late: Flags, times: Ints | None = None) -> int:
-        """Report the `late` records of a side. Returns their number; if they leave as rows, `batch.dropped` gets them.
+    def report_late(
+        self, batch: JoinBatch, side: int, records: Arrived, late: Flags, times: Ints | None = None
+    ) -> None:
+        """Report the `late` records of a side: the batch counts them, and gets them if they leave as rows.
 
         times  the time that each record saw and is late by, if it is not the stream time
         """
@@ -55,7 +57,7 @@ class JoinOperator(Operator):
                 shown = [name for name in ("seen", "actual") if name in found.schema.names]
                 found = found.drop_columns(shown).append_column("seen", pa.array(times[late]))
             batch.dropped[side] = found
-        return int(late.sum())
+        batch.dropped_late += int(late.sum())
 
     def counts(self, state: State) -> dict[str, float]:
         # The counts include the closed records of a stretch that still has open ones.

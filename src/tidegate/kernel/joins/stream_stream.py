@@ -12,9 +12,8 @@ its own null-joined row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, in
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
-from tidegate.kernel.joins.arrivals import Arrived
+from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.joins.matching import Records, in_order, pairs
@@ -35,7 +34,7 @@ from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
-from tidegate.kernel.state.copies import distinct
+from tidegate.kernel.state.copies import COPIES, distinct
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
@@ -89,12 +88,24 @@ class StreamStreamJoin(JoinOperator):
 
     tables = (OPEN_LEFT, OPEN_RIGHT)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterator[pa.Table]:
         assert isinstance(batch, JoinBatch)
-        records, _ = self.receive(state, batch)
-        late = _late(self._joined, records)
-        dropped = sum(self.report_late(batch, side, records[side], late[side]) for side in (LEFT, RIGHT))
-        return self._rows(state, records, batch.closed_to, closes_at), dropped
+        COPIES.step += 1
+        kept = self._kept(state, LEFT), self._kept(state, RIGHT)
+        staying = _Staying(), _Staying()
+        parts = self._parts(batch, kept, staying, closes_at)
+        yield self.layout.result_schema.empty_table()
+        if self.layout.sorts:
+            collected = list(parts)
+            if collected:
+                yield _in_order(collected)
+            del collected
+        else:
+            yield from (rows for rows, _ in parts if rows.num_rows)
+        for side in (LEFT,) if self._once else (LEFT, RIGHT):
+            _store(kept[side], staying[side], self._joined.windows, side, closes_at)
+        if self._once:
+            _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
@@ -142,37 +153,41 @@ class StreamStreamJoin(JoinOperator):
             return OpenRecords.of(state, LEFT, preserved=False)
         return OpenRecords.of(state, side, self._joined.preserves(side))
 
-    def _rows(
-        self, state: State, arrived: tuple[Arrived, Arrived], closed_to: int, closes_at: int
-    ) -> Iterator[pa.Table]:
-        layout, windows = self.layout, self._joined.windows
-        kept = tuple(self._kept(state, side) for side in (LEFT, RIGHT))
-        first = self._own(arrived, LEFT)
-        own = first, self._again(first, arrived) if self._joined.self_join else self._own(arrived, RIGHT)
+    def _parts(
+        self, batch: JoinBatch, kept: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closes_at: int
+    ) -> Iterator[_Part]:
+        """The rows of the batch; then `staying` has the records that stay open."""
+        arrivals, preserved = None, [side for side in (LEFT, RIGHT) if self._joined.preserves(side)]
+        for _ in batch.by_hash():
+            came = arrived(self.layout, batch)
+            for side, late in enumerate(_late(self._joined, came)):
+                self.report_late(batch, side, came[side], late)
+            if self.layout.sorts:
+                arrivals = _arrivals(came, doubled=self._joined.self_join)
+            sides = self._sides(kept, came, batch.closed_to, closes_at)
+            yield from self._pairs(sides)
+            yield from (
+                self._null_joined(one, side, arrivals, batch.closed_to, closes_at)
+                for side in preserved
+                for one in (sides[side].stored, sides[side].own)
+            )
+            for side in (LEFT,) if self._once else (LEFT, RIGHT):
+                staying[side].add(sides[side], closes_at)
+            del came, sides  # before the next records are decoded
+        for side in preserved if not self._once else ():
+            for one in self._closing(kept[side], staying[side], side, batch.closed_to, closes_at):
+                yield self._null_joined(one, side, arrivals, batch.closed_to, closes_at)
+
+    def _sides(
+        self, kept: tuple[OpenRecords, ...], came: tuple[Arrived, Arrived], closed_to: int, closes_at: int
+    ) -> tuple[_Side, _Side]:
+        """The records of both sides that may join; `came` frees its rows."""
+        first = self._own(came, LEFT)
+        own = first, self._again(first, came) if self._joined.self_join else self._own(came, RIGHT)
         left = self._side(kept, own, LEFT, closed_to, closes_at)
         if self._once:
-            right = _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
-        else:
-            right = self._side(kept, own, RIGHT, closed_to, closes_at)
-        sides = (left, right)
-        del left, right, own, first
-        arrivals = _arrivals(arrived, doubled=self._joined.self_join) if layout.sorts else None
-        del arrived
-        parts = chain(self._pairs(sides), self._null_joined(kept, sides, arrivals, closed_to, closes_at))
-        yield layout.result_schema.empty_table()
-        if layout.sorts:
-            collected = list(parts)
-            if collected:
-                yield _in_order(collected)
-        else:
-            yield from (rows for rows, _ in parts if rows.num_rows)
-        # Storing takes the most memory: free everything of the sides that is not needed any more.
-        retained = [_open(sides[side], closes_at) for side in ((LEFT,) if self._once else (LEFT, RIGHT))]
-        del parts, sides
-        for side in (LEFT,) if self._once else (LEFT, RIGHT):
-            _store(kept[side], retained.pop(0), windows, side, closes_at)
-        if self._once:
-            _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
+            return left, _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
+        return left, self._side(kept, own, RIGHT, closed_to, closes_at)
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[_Part]:
         """Rows of pairs; `matched` of both sides is complete when all parts are taken."""
@@ -188,36 +203,26 @@ class StreamStreamJoin(JoinOperator):
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
-        self,
-        kept: tuple[OpenRecords, ...],
-        sides: tuple[_Side, ...],
-        arrivals: tuple[Ints, int] | None,
-        closed_to: int,
-        closes_at: int,
-    ) -> Iterator[_Part]:
+        self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_to: int, closes_at: int
+    ) -> _Part:
         """Rows of records that close without a partner."""
-        for side in (LEFT, RIGHT):
-            if not self._joined.preserves(side):
-                continue
-            closing = () if self._once else self._closing(kept[side], sides[side], side, closed_to, closes_at)
-            for one in chain(closing, (sides[side].stored, sides[side].own)):
-                rows, order = _closing(one, closed_to, closes_at), None
-                if arrivals is not None:
-                    order = _order_of_closing(self.layout, one.records, side, rows, arrivals)
-                yield _null_joined(self.layout, one.records, side, rows), order
+        rows, order = _closing(one, closed_to, closes_at), None
+        if arrivals is not None:
+            order = _order_of_closing(self.layout, one.records, side, rows, arrivals)
+        return _null_joined(self.layout, one.records, side, rows), order
 
     def _closing(
-        self, stored: OpenRecords, mine: _Side, side: int, closed_to: int, closes_at: int
+        self, stored: OpenRecords, staying: _Staying, side: int, closed_to: int, closes_at: int
     ) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
         leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
-        met = {start for start, _, _ in mine.stretches}
         # The first open record of a stretch is older than any that stays open.
         closing = [start for start, log in stored.index.items() if windows.close_ms(side, log.due) <= closes_at]
         first = _BEFORE_ALL
         for start in closing:
-            for rows in stored.closing(start, leaves, mine.wanted if start in met else None):
+            found_by = staying.found_by.get(start)
+            for rows in stored.closing(start, leaves, None if found_by is None else np.concatenate(found_by)):
                 matched = stored.joined(start, ints(rows["n"]))
                 yield self._stored(side, rows, ints(rows["h"]), ints(rows["ts"]), matched, first)
                 first += rows.num_rows
@@ -237,9 +242,9 @@ class StreamStreamJoin(JoinOperator):
         )
         return _Joining(records, matched)
 
-    def _own(self, arrived: tuple[Arrived, Arrived], side: int) -> _Joining:
-        """The records of the batch on a side; `arrived` frees them."""
-        layout, mine = self.layout, arrived[side]
+    def _own(self, came: tuple[Arrived, Arrived], side: int) -> _Joining:
+        """The records of the batch on a side; `came` frees them."""
+        layout, mine = self.layout, came[side]
         schema = layout.of_side(side).schema
         rows = schema.empty_table() if mine.rows is None else mine.rows
         hashes = grouping.key_hash(layout, rows).view(np.int64)
@@ -259,9 +264,9 @@ class StreamStreamJoin(JoinOperator):
         )
         return _Joining(records, np.zeros(len(order), bool))
 
-    def _again(self, left: _Joining, arrived: tuple[Arrived, Arrived]) -> _Joining:
+    def _again(self, left: _Joining, came: tuple[Arrived, Arrived]) -> _Joining:
         """The records of a self-join as right records: each comes right behind itself as a left record."""
-        arrived[RIGHT].release()
+        came[RIGHT].release()
         reach_ms = self._joined.windows.close_ms(RIGHT, 0)
         records = replace(left.records, arrived=left.records.arrived + 1, reach_ms=reach_ms)
         return replace(_copied(left), records=records)
@@ -340,15 +345,15 @@ def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table
     return pa.table(columns)
 
 
-def _late(joined: StreamStream, arrived: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
+def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
     """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
     late = []
-    for side, one in enumerate(arrived):
+    for side, one in enumerate(came):
         # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
         reach = -joined.windows.late_before_ms(side, 0)
         late.append((later_ms(one.times, reach) < one.seen) & one.keyed)
     if joined.self_join:
-        late = [late[LEFT] & late[RIGHT], np.zeros(len(arrived[RIGHT]), bool)]
+        late = [late[LEFT] & late[RIGHT], np.zeros(len(came[RIGHT]), bool)]
     return late[LEFT], late[RIGHT]
 
 
@@ -357,12 +362,12 @@ def _distinct(hashes: Ints) -> Ints:
     return distinct(hashes >> HALF_BITS << HALF_BITS)
 
 
-def _arrivals(arrived: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
+def _arrivals(came: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
     """The stream time that each record of the batch sees, in order, and the number of places per record."""
     if doubled:
-        return arrived[LEFT].seen, 2
-    places = np.concatenate([one.places for one in arrived])
-    seen = np.concatenate([one.seen for one in arrived])
+        return came[LEFT].seen, 2
+    places = np.concatenate([one.places for one in came])
+    seen = np.concatenate([one.seen for one in came])
     return seen[np.argsort(places)], 1
 
 
@@ -381,36 +386,48 @@ def _closing(one: _Joining, closed_to: int, closes_at: int) -> Ints:
 
 
 @dataclass
-class _Open:
-    """The records of a side that stay open after its rows have left.
+class _Staying:
+    """The records of a side that stay open after the batch, from all ranges of hashes so far.
 
-    rows     open records of the batch, as they are stored
-    matched  which of them have joined
-    marks    by stretch, the numbers of stored records that joined in the batch
+    rows      open records of the batch, as they are stored, by range
+    matched   which of them have joined
+    marks     by stretch, the numbers of stored records that joined in the batch
+    found_by  by stretch of a preserved side, the hashes by which its stored records were found; all ascend
     """
 
-    rows: pa.Table
-    matched: Flags
-    marks: dict[int, list[Ints]]
+    rows: list[pa.Table] = field(default_factory=list)
+    matched: list[Flags] = field(default_factory=list)
+    marks: dict[int, list[Ints]] = field(default_factory=dict)
+    found_by: dict[int, list[Ints]] = field(default_factory=dict)
+
+    def add(self, side: _Side, closes_at: int) -> None:
+        """Add the records of a range of hashes whose rows have left."""
+        joined = side.stored.matched & (side.stored.records.closes() > closes_at)
+        for start, first, numbers in side.stretches:
+            self.marks.setdefault(start, []).append(numbers[joined[first : first + len(numbers)]])
+            self.found_by.setdefault(start, []).append(side.wanted)
+        own = side.own.records
+        at = np.flatnonzero(own.closes() > closes_at)
+        rows = own.rows.append_column("ts", pa.array(own.times)).append_column("h", pa.array(own.hashes))
+        self.rows.append(some_rows(rows, at))
+        self.matched.append(side.own.matched[at])
+
+    def release(self) -> tuple[pa.Table, Flags]:
+        """The open records of the batch, and which of them have joined; frees them."""
+        rows, matched = concat_tables(self.rows), np.concatenate(self.matched)
+        self.rows.clear()
+        return rows, matched
 
 
-def _open(side: _Side, closes_at: int) -> _Open:
-    joined = side.stored.matched & (side.stored.records.closes() > closes_at)
-    marks = {start: [numbers[joined[first : first + len(numbers)]]] for start, first, numbers in side.stretches}
-    own = side.own.records
-    at = np.flatnonzero(own.closes() > closes_at)
-    rows = own.rows.append_column("ts", pa.array(own.times)).append_column("h", pa.array(own.hashes))
-    return _Open(some_rows(rows, at), side.own.matched[at], marks)
-
-
-def _store(stored: OpenRecords, retained: _Open, windows: JoinWindows, side: int, closes_at: int) -> None:
+def _store(stored: OpenRecords, staying: _Staying, windows: JoinWindows, side: int, closes_at: int) -> None:
     """Store open records; drop closed stretches."""
-    marks, times = retained.marks, ints(retained.rows["ts"])
+    rows, matched = staying.release()
+    marks, times = staying.marks, ints(rows["ts"])
     starts = stored.stretches(times, windows.before_ms + windows.after_ms + windows.grace_ms)
     for start in np.unique(starts).tolist():
         mine = np.flatnonzero(starts == start)
-        first = stored.add(start, some_rows(retained.rows, mine))
-        marks.setdefault(start, []).append(first + np.flatnonzero(retained.matched[mine]))
+        first = stored.add(start, some_rows(rows, mine))
+        marks.setdefault(start, []).append(first + np.flatnonzero(matched[mine]))
     for start, parts in marks.items() if stored.preserved else ():
         if any(map(len, parts)):
             stored.mark(start, np.concatenate(parts))
@@ -468,18 +485,18 @@ def _order_of_closing(
     layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]
 ) -> pa.Table:
     """The sort columns of null-joined rows: records close by (timestamp, right before left, key bytes, arrival)."""
-    seen, places = arrivals
-    closes, arrived = records.closes(rows), records.arrived[rows]
-    at_once = (arrived >= 0) & (records.seen[rows] >= closes)
+    seen, each = arrivals
+    closes, places = records.closes(rows), records.arrived[rows]
+    at_once = (places >= 0) & (records.seen[rows] >= closes)
     columns: dict[str, Any] = {
-        "place": np.where(at_once, arrived, np.searchsorted(seen, closes, side="left") * places),
+        "place": np.where(at_once, places, np.searchsorted(seen, closes, side="left") * each),
         "what": np.where(at_once, _OWN, _CLOSES),
         "time": records.times[rows],
         "side": np.full(len(rows), 1 - number),
     }
     keys = records.rows.select(layout.keys).take(pa.array(rows))
     columns |= {name: serial(keys[name]) for name in layout.keys}
-    columns["arrival"] = arrived
+    columns["arrival"] = places
     return pa.table(columns)
 
 

@@ -104,16 +104,16 @@ class StreamTableJoin(JoinOperator):
         # Records up to this time have been looked up: rows that leave from now on are no older, but for late records.
         return max(NEVER, earlier_ms(state.input_times[LEFT], self._joined.grace_ms))
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         assert isinstance(batch, JoinBatch)
         looked_up_to = state.looked_up_to
         (records, changes), (stream, table) = self.receive(state, batch, RIGHT)
         state.looked_up_to = max(looked_up_to, state.input_times[LEFT])
-        kept, late = self._kept(state, batch, changes, table)
+        kept = self._kept(state, batch, changes, table)
         looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
         rows = self._rows(state, looked_up, changes, kept, table)
         self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
-        return [rows], late
+        return [rows]
 
     def effect_of_grace(self, longer_ms: int) -> str:
         if longer_ms > 0:
@@ -153,14 +153,15 @@ class StreamTableJoin(JoinOperator):
         assert isinstance(self.layout.op.joined, StreamTable)
         return self.layout.op.joined
 
-    def _kept(self, state: State, batch: JoinBatch, changes: Arrived, table: Progress) -> tuple[Ints, int]:
-        """The places of the table's changes that are taken, and the number of changes older than its history."""
+    def _kept(self, state: State, batch: JoinBatch, changes: Arrived, table: Progress) -> Ints:
+        """The places of the table's changes that are taken; reports changes older than its history as late."""
         kept = changes.keyed.copy()
         if self._joined.history_ms is None:
-            return np.flatnonzero(kept), 0
+            return np.flatnonzero(kept)
         times = table.at(changes.places)
         late = kept & (changes.times < self._history_from(state, times))
-        return np.flatnonzero(kept & ~late), self.report_late(batch, RIGHT, changes, late, times)
+        self.report_late(batch, RIGHT, changes, late, times)
+        return np.flatnonzero(kept & ~late)
 
     def _history_from(self, state: State, table: Ints) -> Ints:
         """The beginning of the history (ms) at these times of the table: never before `state.history_from`."""

@@ -51,13 +51,13 @@ class TableTableJoin(JoinOperator):
 
     tables = (TABLE_LEFT, TABLE_RIGHT)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         assert isinstance(batch, JoinBatch)
         arrived, progress = self.receive(state, batch)
         changed = [self._keys(arrived[side]) for side in _SIDES]
         hashes = np.concatenate([grouping.key_hash(self.layout, rows) for rows in changed])
         if not len(hashes):
-            return [self.layout.result_schema.empty_table()], 0
+            return [self.layout.result_schema.empty_table()]
         begins = [self._history_from(side, progress[side].at(arrived[side].places)) for side in _SIDES]
         accepted = [arrived[side].keyed & (arrived[side].times >= begins[side]) for side in _SIDES]
         tables = [self._table(state, side) for side in _SIDES]
@@ -78,13 +78,13 @@ class TableTableJoin(JoinOperator):
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
                 table_rows.store_changes(self.layout, tables[side], mine.versions, mine.codes, last_only)
-        late = (self._report_late(batch, side, arrived[side], sides[side], progress[side]) for side in _SIDES)
-        return [rows], sum(late)
+            self._report_late(batch, side, arrived[side], sides[side], progress[side])
+        return [rows]
 
-    def _report_late(self, batch: JoinBatch, side: int, changes: Arrived, mine: _Table, time: Progress) -> int:
-        """Report the changes of a side that are late. Returns their number."""
+    def _report_late(self, batch: JoinBatch, side: int, changes: Arrived, mine: _Table, time: Progress) -> None:
+        """Report the changes of a side that are late."""
         late = changes.keyed & ~np.isin(changes.places, mine.versions.places[mine.changes])
-        return self.report_late(batch, side, changes, late, time.at(changes.places))
+        self.report_late(batch, side, changes, late, time.at(changes.places))
 
     def _history_from(self, side: int, times: Ints) -> Ints:
         """The beginning of a table's history (ms) at these times of the table; NEVER if it keeps no versions."""

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -88,11 +89,32 @@ def body(kind: int, table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """A table of a frame, not decoded yet; it keeps the memory of the frame."""
+
+    kind: int
+    body: memoryview
+
+    def table(self) -> pa.Table:
+        """The table; it may share the frame's memory. Raises CheckpointError if the bytes are no table."""
+        try:
+            return _widened(_table(self.body))
+        except _UNREADABLE as error:
+            raise _no_content(self.kind, error) from error
+
+
 def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
     """The object and the tables of a frame; tables share the frame's memory.
 
     Raises CheckpointError if `frame` is not a whole frame of this kind and version.
     """
+    meta, tables = opened(kind, frame)
+    return meta, [one.table() for one in tables]
+
+
+def opened(kind: int, frame: bytes) -> tuple[dict[str, Any], list[Encoded]]:
+    """`decode` with tables that are decoded one by one, so that memory need not hold all of them at once."""
     if len(frame) < _HEAD.size:
         raise _refused(kind, f"it has {len(frame)} bytes, fewer than a header")
     magic, version, found, count, checksum = _HEAD.unpack_from(frame)
@@ -106,12 +128,12 @@ def decode(kind: int, frame: bytes) -> tuple[dict[str, Any], list[pa.Table]]:
         raise _refused(kind, "its checksum does not match: bytes were lost or changed")
     text, *bodies = _bodies(kind, frame, count + 1)
     try:
-        meta, tables = json.loads(bytes(text)), [_widened(_table(one)) for one in bodies]
+        meta = json.loads(bytes(text))
     except _UNREADABLE as error:
-        raise _refused(kind, f"its content is no JSON object and Arrow tables ({error})") from error
+        raise _no_content(kind, error) from error
     if not isinstance(meta, dict):
         raise _refused(kind, f"its object is {str(meta)[:50]!r}")
-    return meta, tables
+    return meta, [Encoded(kind, one) for one in bodies]
 
 
 def _widened(table: pa.Table) -> pa.Table:
@@ -137,6 +159,10 @@ def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:
         bodies.append(memoryview(frame)[at : at + length])
         at += length
     return bodies
+
+
+def _no_content(kind: int, error: Exception) -> CheckpointError:
+    return _refused(kind, f"its content is no JSON object and Arrow tables ({error})")
 
 
 def _refused(kind: int, why: str) -> CheckpointError:

@@ -19,8 +19,8 @@ from tidegate.spec.columns import DELETED, TIMESTAMP
 class Changelog(Operator):
     """Forwards the changes of a table; stores nothing."""
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-        return [_changes(self.layout, batch)], 0
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
+        return [_changes(self.layout, batch)]
 
 
 def _changes(layout: Layout, batch: Batch) -> pa.Table:

@@ -50,7 +50,7 @@ class KeyedWindows(Operator):
 
     tables = (KEY_WINDOWS, WINDOWS_BY_KEY, CLOSING_TIMES)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         return _process(self.layout, state, batch, closes_at)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
@@ -79,8 +79,8 @@ class KeyedWindows(Operator):
             window_forms.in_buckets(self.layout, state).begin_anew()
 
 
-def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-    """Apply the batch to the windows of its keys. Returns the emitted rows, and the number of records dropped late."""
+def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
+    """Apply the batch to the windows of its keys. Returns the emitted rows."""
     windows = definition(layout)
     records = batch.arrived() if session_batch.applies(layout) else batch.records()
     if records is not None and batch.needed is not None:
@@ -98,8 +98,8 @@ def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tupl
         out += rows
         places = part.places
         late += dropped if places is None else [(int(places[i]), start, end) for i, start, end in dropped]
-    batch.late = sorted(late, key=itemgetter(0))
-    return _emitted(layout, state, batch, stored, parts.closing, out, opens), len(late)
+    batch.late, batch.dropped_late = sorted(late, key=itemgetter(0)), len(late)
+    return _emitted(layout, state, batch, stored, parts.closing, out, opens)
 
 
 def _emitted(

@@ -22,8 +22,8 @@ class Unwindowed(Operator):
 
     tables = (KEYS,)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-        return [_updates(self.layout, state, batch)], 0
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
+        return [_updates(self.layout, state, batch)]
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
         return (window_table.placed(rows, 0) for rows in _by_key(self.layout, state).read())

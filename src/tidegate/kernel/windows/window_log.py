@@ -38,10 +38,10 @@ class WindowLog(Operator):
 
     tables = (PANES,)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
-        rows, late = batch.partials()
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
+        rows, batch.dropped_late = batch.partials()
         fresh = {} if rows is None else _by_pane(self.layout, rows.drop_columns(["n"]))
-        return _emit_closed(self.layout, state, fresh, batch.closed_to, closes_at), late
+        return _emit_closed(self.layout, state, fresh, batch.closed_to, closes_at)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
         starts = closing(self.layout, list(state.logs), state.closed_to, MAX_MS).tolist()

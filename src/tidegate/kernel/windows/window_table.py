@@ -51,7 +51,7 @@ class WindowTable(Operator):
 
     tables = (WINDOW_TABLES, WINDOW_RUNS)
 
-    def process(self, state: State, batch: Batch, closes_at: int) -> tuple[Iterable[pa.Table], int]:
+    def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         return _process(self.layout, state, batch, closes_at)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
@@ -121,10 +121,10 @@ def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
     return Window(start, layout.aligned.end_ms(start)), layout.aligned.close_ms(start)
 
 
-def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> tuple[Iterator[pa.Table], int]:
-    """Apply the batch to the tables of its windows. Returns the emitted rows and the number of records dropped late."""
-    changes, updates, late = _apply_batch(layout, state, batch, closes_at)
-    return _emitted(layout, _store_and_close(layout, state, changes, closes_at), updates), late
+def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> Iterator[pa.Table]:
+    """Apply the batch to the tables of its windows. Returns the emitted rows."""
+    changes, updates, batch.dropped_late = _apply_batch(layout, state, batch, closes_at)
+    return _emitted(layout, _store_and_close(layout, state, changes, closes_at), updates)
 
 
 def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) -> Iterator[pa.Table]:

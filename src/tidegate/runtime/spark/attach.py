@@ -37,7 +37,7 @@ from tidegate.runtime.spark.raw import Counts, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
 from tidegate.runtime.spark.worker.garbage import spare_modules
-from tidegate.runtime.spark.worker.memory import give_back, keep
+from tidegate.runtime.spark.worker.memory import MOST_BYTES, MOST_JOIN_BYTES, give_back, keep
 from tidegate.spec.aggregates import Cogroup
 from tidegate.spec.columns import (
     DELETED,
@@ -55,6 +55,7 @@ from tidegate.spec.columns import (
     UNTIL,
     public_name,
 )
+from tidegate.spec.joined import StreamStream
 from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
@@ -80,7 +81,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
-        keep()
+        keep(_most_bytes(self.layout))
         if self.row_decoder is not None:
             batches = self.row_decoder.rows(batches, counts)
         if self.order_as_one:
@@ -128,7 +129,7 @@ class SparkStage:
 
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         spare_modules()
-        keep()
+        keep(_most_bytes(self.stage.layout))
         began = time.time()
         try:
             yield from parts
@@ -138,6 +139,11 @@ class SparkStage:
         # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too if
         # they can: it is a constant in the generated code, which Spark then compiles anew in every batch.
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
+
+
+def _most_bytes(layout: Layout) -> int:
+    """The resident memory of a worker from which it returns free memory before a task of this layout."""
+    return MOST_JOIN_BYTES if isinstance(layout.op.joined, StreamStream) else MOST_BYTES
 
 
 def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:

@@ -20,6 +20,8 @@ APART_BYTES = 32 << 20
 """A larger allocation comes from the machine, and goes back when it is freed."""
 MOST_BYTES = 320 << 20
 """A process with more resident memory returns memory, if its unused memory grew by MORE_BYTES since the last return."""
+MOST_JOIN_BYTES = 176 << 20
+"""The same for a join of two streams. It works on a part of a batch at a time, so it needs little memory again."""
 MORE_BYTES = 32 << 20
 
 _STATM = Path("/proc/self/statm")
@@ -36,16 +38,17 @@ class _After:
 _after = _After()
 
 
-def keep() -> None:
-    """Let this process reuse freed memory, unless that has made it too large. Called before large allocations.
+def keep(most: int = MOST_BYTES) -> None:
+    """Let this process reuse freed memory, unless that has made it larger than `most` bytes. Called before large
+    allocations.
 
     A batch takes and frees columns of some megabytes, and glibc returns each to the machine: to touch as many new
     pages, one fault for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose
     free memory numpy could not use; here both use malloc. Fragments of free memory grow over batches of different
-    sizes, so from MOST_BYTES on all free memory goes back if it is worth it (decision 0015).
+    sizes, so from `most` on all free memory goes back if it is worth it (decision 0015).
     """
     _use_again()
-    if _resident() > MOST_BYTES and _unused() > _after.unused + MORE_BYTES:
+    if _resident() > most and _unused() > _after.unused + MORE_BYTES:
         give_back()
 
 
