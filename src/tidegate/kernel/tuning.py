@@ -102,7 +102,7 @@ class Tuning:
     fold_rows: int = 200_000
     divided_rows: int = 16_384
     joined_rows: int = 131_072
-    pairs: int = 65_536
+    pairs: int = 150_000
     open_stretches: int = 4
     merged_rows: int = 1_000_000
     range_rows: int = 500_000
