@@ -156,11 +156,12 @@ class Stage:
             _same_run(meta, self.layout.identity, self.tasks)
             if meta["chunks"]:  # a blob without chunks is a mark (`drain.marks`)
                 sizes = meta.get("ranges", [])
-                ranges, rows = sections[: len(sizes)], [one.table() for one in sections[len(sizes) :]]
+                ranges = sections.pop(0).pieces(sizes) if sizes else None
+                rows = [one.table() for one in sections]
                 points = rows.pop() if meta.get("points") else None
                 counted = rows.pop() if meta.get("counted") else None
                 chunks = chunk_headers.read(meta["chunks"], points)
-                if isinstance(batch, JoinBatch) and ranges:
+                if isinstance(batch, JoinBatch) and ranges is not None:
                     batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)
                 elif isinstance(batch, JoinBatch):
                     batch.add_side(meta["side"], chunks, *rows)

@@ -14,7 +14,6 @@ from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
-from tidegate.kernel.state.frames import Encoded
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.record_graces import RecordGraces, Rule
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
@@ -334,7 +333,7 @@ class _Divided(NamedTuple):
 
     side: int
     base: int
-    ranges: list[Encoded]
+    ranges: Iterator[pa.Table]
     sizes: list[int]
 
 
@@ -357,9 +356,9 @@ class JoinBatch(Batch):
         self._sides[side].take(self._add_chunks(side, chunks), tables)
 
     def add_divided(
-        self, side: int, chunks: list[Chunk], sizes: list[int], ranges: list[Encoded], *tables: pa.Table
+        self, side: int, chunks: list[Chunk], sizes: list[int], ranges: Iterator[pa.Table], *tables: pa.Table
     ) -> None:
-        """Add one blob of a side whose rows of dense chunks are in ranges of hashes, with so many rows (`sizes`) each.
+        """Add one blob of a side whose rows of dense chunks come in ranges of hashes, with so many rows (`sizes`) each.
 
         `tables`: the sections behind them.
         """
@@ -390,7 +389,7 @@ class JoinBatch(Batch):
         for ranges in _grouped(sizes, self.layout.tuning.joined_rows):
             for at in ranges:
                 for one in self._divided:
-                    self._sides[one.side].take_records(one.base, one.ranges[at].table())
+                    self._sides[one.side].take_records(one.base, next(one.ranges))
                 for side, tables in zip(self._sides, rest, strict=True):
                     for parts in tables:
                         side.take_records(0, parts[at])

@@ -81,8 +81,8 @@ def pack(
             if shared.wall_clock is not None:
                 meta["wall_clock"] = shared.wall_clock
             sections = [route[number] for route in routes]
-            if shared.divided:
-                meta["ranges"] = [rows.num_rows for rows in sections[: hash_ranges.RANGES]]
+            if isinstance(sections[0], frames.Pieces):
+                meta["ranges"] = sections[0].sizes
             if first and shared.counted is not None:
                 meta["counted"] = True
                 sections.append(shared.counted)
@@ -101,19 +101,18 @@ class _BlobMeta:
     has_records: bool
     wall_clock: int | None
     counted: pa.Table | None
-    divided: bool
-    """Whether the records of dense chunks are a section for each range of hashes (`hash_ranges`)."""
 
 
-def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_BlobMeta, list[list[pa.Table]]]:
-    """The metadata of the blobs, and for each of their sections the rows of each task."""
+def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_BlobMeta, list[list[Any]]]:
+    """The metadata of the blobs, and for each of their sections the rows of each task (tables, or `frames.Pieces`)."""
     read = _read(layout, table, contiguous)
     dense, scattered = _sections(layout, read)
     divided = hash_ranges.divides(layout, dense.num_rows, tasks)
-    routes = _by_range(layout, dense, tasks) if divided else [_route(layout, dense, tasks)]
-    loose = _route(layout, scattered, tasks)
-    routes.append([compacted(rows, along="offset") if rows.num_rows else rows for rows in loose])
-    del dense, scattered, loose
+    routes: list[list[Any]] = [
+        _by_range(layout, dense, tasks) if divided else _route(layout, dense, tasks),
+        [compacted(rows, along="offset") if rows.num_rows else rows for rows in _route(layout, scattered, tasks)],
+    ]
+    del dense, scattered
     routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
     if layout.op.buffers_by_stream_time:
         routes += [
@@ -122,7 +121,7 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     if layout.op.sends_time_progress:
         routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
-    return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read), divided), routes
+    return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read)), routes
 
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
@@ -345,17 +344,24 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
     return pa.table(columns)
 
 
-def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[pa.Table]:
+def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[Any]:
+    """The rows of each task."""
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
     return radix_sort.split(rows, _task(grouping.key_hash(layout, rows), tasks), tasks)
 
 
-def _by_range(layout: Layout, rows: pa.Table, tasks: int) -> list[list[pa.Table]]:
-    """`_route` for each range of hashes."""
+def _by_range(layout: Layout, rows: pa.Table, tasks: int) -> list[Any]:
+    """The rows of each task, in ranges of hashes (`hash_ranges`)."""
     hashes, ranges = grouping.key_hash(layout, rows), hash_ranges.RANGES
-    parts = radix_sort.split(rows, _task(hashes, tasks) * ranges + hash_ranges.number(hashes), tasks * ranges)
-    return [parts[number::ranges] for number in range(ranges)]
+    number = _task(hashes, tasks) * ranges + hash_ranges.number(hashes)
+    rows = rows.take(pa.array(radix_sort.argsort(number)))
+    sizes = np.bincount(number, minlength=tasks * ranges).reshape(tasks, ranges)
+    ends = np.cumsum(sizes.sum(axis=1)).tolist()
+    return [
+        frames.Pieces(rows.slice(end - sum(each), sum(each)), each)
+        for end, each in zip(ends, sizes.tolist(), strict=True)
+    ]
 
 
 def _task(hashes: Any, tasks: int) -> Ints:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +51,15 @@ _TINY = 512
 """A table up to so many bytes is written as it is: to narrow and compress it takes ten times as long, for nothing."""
 
 
-def encode(kind: int, meta: dict[str, Any], *tables: pa.Table) -> bytes:
+@dataclass(frozen=True)
+class Pieces:
+    """A table that is read in pieces, one after another; `sizes`: the rows of each piece."""
+
+    table: pa.Table
+    sizes: list[int]
+
+
+def encode(kind: int, meta: dict[str, Any], *tables: pa.Table | Pieces) -> bytes:
     """One frame with a JSON object and any number of tables."""
     return framed(kind, meta, [body(kind, table) for table in tables])
 
@@ -75,8 +84,9 @@ def _checksum(kind: int, tables: int, parts: Iterable[Any]) -> int:
     return checksum
 
 
-def body(kind: int, table: pa.Table) -> memoryview:
+def body(kind: int, one: pa.Table | Pieces) -> memoryview:
     """The bytes of one table in a frame of this kind."""
+    table, sizes = (one.table, one.sizes) if isinstance(one, Pieces) else (one, [one.num_rows])
     # State is written and read through a socket and logged to the checkpoint: that costs more than compressing it.
     # Blobs are read once, by a shuffle that compresses by itself; compact tables are made to be compressed.
     tiny, compact = table.nbytes <= _TINY, is_compact(table)
@@ -85,7 +95,8 @@ def body(kind: int, table: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     table = table if tiny or compact else narrowed(table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
+        for end, size in zip(accumulate(sizes), sizes, strict=True):
+            writer.write_table(table.slice(end - size, size))
     return memoryview(sink.getvalue())
 
 
@@ -101,6 +112,21 @@ class Encoded:
         try:
             return _widened(_table(self.body))
         except _UNREADABLE as error:
+            raise _no_content(self.kind, error) from error
+
+    def pieces(self, sizes: list[int]) -> Iterator[pa.Table]:
+        """The pieces of a table (`Pieces`), with these sizes. Raises CheckpointError at a piece that is no table."""
+        try:
+            reader = pa.ipc.open_stream(pa.py_buffer(self.body), options=_READING)
+            for size in sizes:
+                batches, missing = [], size
+                while missing > 0:
+                    batches.append(reader.read_next_batch())
+                    missing -= batches[-1].num_rows
+                piece = pa.Table.from_batches(batches, reader.schema)
+                piece.validate()
+                yield _widened(piece)
+        except (*_UNREADABLE, StopIteration) as error:
             raise _no_content(self.kind, error) from error
 
 
