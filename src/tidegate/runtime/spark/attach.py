@@ -81,7 +81,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
         spare_modules()
-        keep(_most_bytes(self.layout))
+        keep()
         if self.row_decoder is not None:
             batches = self.row_decoder.rows(batches, counts)
         if self.order_as_one:
@@ -129,7 +129,7 @@ class SparkStage:
 
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         spare_modules()
-        keep(_most_bytes(self.stage.layout))
+        keep(MOST_JOIN_BYTES if isinstance(self.stage.layout.op.joined, StreamStream) else MOST_BYTES)
         began = time.time()
         try:
             yield from parts
@@ -139,11 +139,6 @@ class SparkStage:
         # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too if
         # they can: it is a constant in the generated code, which Spark then compiles anew in every batch.
         step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
-
-
-def _most_bytes(layout: Layout) -> int:
-    """The resident memory of a worker from which it returns free memory before a task of this layout."""
-    return MOST_JOIN_BYTES if isinstance(layout.op.joined, StreamStream) else MOST_BYTES
 
 
 def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:
