@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -158,6 +159,30 @@ def test_a_right_checksum_does_not_open_a_wrong_frame(count: int, lengths: list[
 def test_any_object_and_table_come_back(meta: dict[str, Any], values: list[bytes]) -> None:
     table = pa.table({"v": pa.array(values, pa.binary())})
     assert frames.decode(frames.BLOB, frames.encode(frames.BLOB, meta, table)) == (meta, [table])
+
+
+@given(st.lists(st.integers(0, 4), min_size=1), st.booleans())
+def test_pieces_of_a_table_come_back_one_by_one(sizes: list[int], large: bool) -> None:
+    """Each of them widened, also if the table is so large that it was narrowed."""
+    each = 100 if large else 1
+    counts = [size * each for size in sizes]
+    table = pa.table({"n": 10**12 + np.arange(sum(counts)), "t": [f"k{n}" for n in range(sum(counts))]})
+    frame = frames.encode(frames.BLOB, {}, frames.Pieces(table, counts), table.slice(0, 1))
+    _, (first, second) = frames.opened(frames.BLOB, frame)
+    found = list(first.pieces(counts))
+    assert [piece.num_rows for piece in found] == counts
+    assert pa.concat_tables(found) == table
+    assert first.table() == table
+    assert second.table() == table.slice(0, 1)
+
+
+def test_missing_pieces_are_refused() -> None:
+    table = pa.table({"n": [1, 2, 3]})
+    _, (one,) = frames.opened(frames.BLOB, frames.encode(frames.BLOB, {}, frames.Pieces(table, [1, 2])))
+    pieces = one.pieces([1, 3])
+    assert next(pieces).num_rows == 1
+    with pytest.raises(CheckpointError, match="blob on its way to a task cannot be read: its content is no JSON"):
+        next(pieces)
 
 
 COUNTING = """

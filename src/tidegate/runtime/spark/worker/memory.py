@@ -39,8 +39,7 @@ _after = _After()
 
 
 def keep(most: int = MOST_BYTES) -> None:
-    """Let this process reuse freed memory, unless that has made it larger than `most` bytes. Called before large
-    allocations.
+    """Let this process reuse freed memory, unless it has more than `most` bytes. Called before large allocations.
 
     A batch takes and frees columns of some megabytes, and glibc returns each to the machine: to touch as many new
     pages, one fault for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose
