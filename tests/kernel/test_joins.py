@@ -349,7 +349,7 @@ def test_a_join_takes_some_hashes_at_a_time(monkeypatch: pytest.MonkeyPatch, how
 
 
 def _joined_in_tasks(how: Any, itself: bool, tuning: Tuning) -> tuple[list[str], int]:
-    """The rows and the number of late records of a join with two tasks, over three batches of two map tasks."""
+    """The rows and the number of late records of a join with two tasks, over four batches."""
     left, right = (
         tg.stream(name, key="k", timestamp="ts", partition="p", offset="o", stream_time="max") for name in ("l", "r")
     )
@@ -367,7 +367,7 @@ def _joined_in_tasks(how: Any, itself: bool, tuning: Tuning) -> tuple[list[str],
     for batch in range(4):
         blobs: list[list[bytes]] = [[], []]
         for side, schema in enumerate(schemas):
-            # The blobs of the second map task are too small to be divided; the last batch closes all.
+            # The blobs of the second map task are too small to be divided. The last batch closes all.
             for partition, count in ((0, 500), (1, 9)) if batch < 3 else ((0, 1),):
                 keys = [f"k{n}" if n else None for n in rng.integers(0, 60, count).tolist()]
                 times = 100 * batch + np.arange(count) // 5 - rng.integers(0, 60, count) + (batch == 3) * 10_000

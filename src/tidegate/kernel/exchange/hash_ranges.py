@@ -24,7 +24,7 @@ RANGES = 1 << _BITS
 def divides(layout: Layout, rows: int, tasks: int) -> bool:
     """Whether `rows` records of one side of a join go to `tasks` tasks in ranges.
 
-    Late records that leave as rows, and rows of another operator, have an order over all keys.
+    They do not if late records leave as rows. Rows of another operator are divided by the step alone, if at all.
     """
     op = layout.op
     in_one_order = layout.sorts or op.keeps_late or op.stream.forwarded

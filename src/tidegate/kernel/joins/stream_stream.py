@@ -47,8 +47,6 @@ _CLOSES, _PAIR, _OWN = 0, 1, 2
 _BEFORE_ALL = -(2**62)
 """The arrival of the first closing record: closing records are read last, but came before all others."""
 
-"""Bits of a hash by which open records are found."""
-
 _At = tuple[Records, Ints]
 """Some records of a side: all its records, and the places of some in them."""
 
@@ -102,7 +100,7 @@ class StreamStreamJoin(JoinOperator):
             del collected
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
-        for side in (LEFT,) if self._once else (LEFT, RIGHT):
+        for side in self._stored_sides:
             _store(kept[side], staying[side], self._joined.windows, side, closes_at)
         if self._once:
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
@@ -147,6 +145,11 @@ class StreamStreamJoin(JoinOperator):
         windows = self._joined.windows
         return self._joined.self_join and windows.before_ms == windows.after_ms
 
+    @property
+    def _stored_sides(self) -> tuple[int, ...]:
+        """The sides that store open records."""
+        return (LEFT,) if self._once else (LEFT, RIGHT)
+
     def _kept(self, state: State, side: int) -> OpenRecords:
         """The open records of a side; if they are stored once, those of the left side for both."""
         if self._once:
@@ -171,7 +174,7 @@ class StreamStreamJoin(JoinOperator):
                 for side in preserved
                 for one in (sides[side].stored, sides[side].own)
             )
-            for side in (LEFT,) if self._once else (LEFT, RIGHT):
+            for side in self._stored_sides:
                 staying[side].add(sides[side], closes_at)
             del came, sides  # before the next records are decoded
         for side in preserved if not self._once else ():
