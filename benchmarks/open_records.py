@@ -9,9 +9,9 @@ J4        N records are open in one hour.
 J4-hot    The same; one key has a tenth of the left records.
 J3        N records are open; the window grows with N, the pairs of a batch do not.
 J6        A table of N keys comes first; a small batch has 10,000 records and 1,000 changes.
-J1-inner, J1-left
-          N keys have one pair a record; with `--rows 1_000_000` these are the batches of J1, and with two million keys
-          the batches of J2.
+J1-inner, J1-left, J1-inner-5, J1-left-5
+          N keys have one pair a record, or five; with `--rows 1_000_000` these are the batches of J1, and with two
+          million keys the batches of J2.
 updates   N keys are in one window before small batches of 10,000 records. (`--rows 500_000 --open 100_000`: batches
           that have all keys.)
 updates-function
@@ -43,7 +43,8 @@ from benchmarks.inputs import HALVES
 OPEN = (100_000, 1_000_000, 10_000_000)
 UPDATES = ("updates", "updates-function")
 BY_KEY = ("sessions", "sliding")
-HOWS = {"J1-inner": "inner", "J1-left": "left"}
+HOWS = {"J1-inner": ("inner", 1), "J1-inner-5": ("inner", 5), "J1-left": ("left", 1), "J1-left-5": ("left", 5)}
+"""How the records of these join, and about the number of pairs of a record."""
 WORKLOADS = (*HOWS, "J3", "J4", "J4-hot", "J6", *UPDATES, *BY_KEY)
 ROWS = 5_000
 LOAD_ROWS = 1_000_000
@@ -75,8 +76,9 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
     from benchmarks.workloads.open_joins import HOW, Point, long_window, same_window
     from tidegate.plan import operation
 
+    how, pairs = HOWS.get(workload, (HOW, 1))
     if workload in HOWS:
-        stretch = Stretch(1 + BATCHES, rows, span_for(1, rows, entries, WINDOW_MS))
+        stretch = Stretch(1 + BATCHES, rows, span_for(pairs, rows, entries, WINDOW_MS))
         point = Point(entries, Shape(entries, WINDOW_MS, (stretch,)), load=1)
     elif workload == "J3":
         point = long_window(entries // (2 * rows), rows, BATCHES)
@@ -89,14 +91,13 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
     def records(half: Half, side: int) -> Any:
         return record_batch(names, half.key, VALUES[side], half.value, half.ts_ms, half.partition, half.first_offset)
 
-    how = cast(Literal["inner", "left"], HOWS.get(workload, HOW))
     left, right = (tg.stream(side, **ORDER, stream_time="max") for side in ("left", "right"))
     windows = tg.JoinWindows.of_time_difference_and_grace(f"{point.shape.window_ms} ms", f"{GRACE_MS} ms")
     inputs = [halves(point.shape, side) for side in (0, 1)]
     batches = (
         [[records(next(inputs[side]), side) for _ in range(HALVES)] for side in (0, 1)] for _ in point.shape.batches
     )
-    return Prepared(operation(left.join(right, windows, how).node), point.load, batches)
+    return Prepared(operation(left.join(right, windows, cast(Literal["inner", "left"], how)).node), point.load, batches)
 
 
 def stream_and_table(entries: int, rows: int) -> Prepared:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
 from benchmarks.options import TUNED, Options, arguments, save, say, session, size_of, versions
+from benchmarks.warming import SECONDS, warm_up
 from benchmarks.workloads import (
     doors,
     functions,
@@ -75,10 +76,12 @@ JOINS: tuple[Workload, ...] = (*joins.J1, joins.J1_HOT, joins.J2, open_joins.J3,
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(prog="make bench", description=__doc__), "suite.json")
     choices(parser, (*WORKLOADS, *JOINS))
+    parser.add_argument("--warm-up", type=int, default=SECONDS, help="seconds of each contestant before all workloads")
     parser.add_argument("--contestants", nargs="+", default=[], help="by name, as the JSON has them; all if left out")
     options = parser.parse_args(argv)
     workloads = (*WORKLOADS, *JOINS) if options.only else WORKLOADS
-    return carry_out(workloads, options, tuple(options.contestants))
+    seconds = 0 if options.smoke else options.warm_up
+    return carry_out(workloads, options, tuple(options.contestants), warm_up_seconds=seconds)
 
 
 def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) -> None:
@@ -100,6 +103,7 @@ def carry_out(
     options: argparse.Namespace,
     contestants: tuple[str, ...],
     more: Mapping[str, str] | None = None,
+    warm_up_seconds: int = 0,
 ) -> int:
     """Measure the chosen `workloads` and save the report; `more`: further settings of Spark. Returns 0."""
     chosen = Options(
@@ -113,6 +117,7 @@ def carry_out(
         for of_spark in options.settings:
             say(f"\nSettings of Spark: {of_spark}")
             with session(options, more, of_spark) as spark:
+                warm_up(spark, options.data or Path(scratch), warm_up_seconds)
                 report["workloads" if of_spark == TUNED else "as_installed"] = {
                     each.name: measured(spark, each, chosen, options.data or Path(scratch))
                     for each in workloads

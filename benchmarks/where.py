@@ -114,7 +114,7 @@ WORKS = (
     of_race(functions.W11),
     of_race(sliding.W12),
     Work("EMPTY", "W1 in micro-batches of 1,000 records", few_files, ours_of(tumbling.W1)),
-    *(of_join(race) for race in (*joins.J1, joins.J2) if race.name in ("J1-inner-1", "J1-left-1", "J2")),
+    *(of_join(race) for race in (*joins.J1, joins.J2) if race.name in ("J1-inner-1", "J1-inner-5", "J1-left-1", "J2")),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -526,13 +526,13 @@ def test_a_record_without_a_key_meets_nobody_and_is_not_looked_at(monkeypatch: p
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of pairs that are compared, per call."""
     looked_at: list[int] = []
-    joins = matching._joins
+    open_pairs = matching._open
 
-    def counting(one: Records, other: Records, mine: Any, theirs: Any) -> Any:
+    def counting(one: Records, other: Records, mine: Any, theirs: Any, closes: Any) -> Any:
         looked_at.append(len(mine))
-        return joins(one, other, mine, theirs)
+        return open_pairs(one, other, mine, theirs, closes)
 
-    monkeypatch.setattr(matching, "_joins", counting)
+    monkeypatch.setattr(matching, "_open", counting)
     return looked_at
 
 
@@ -545,6 +545,40 @@ def test_of_a_frequent_key_only_records_within_reach_are_looked_at(monkeypatch: 
 def test_keys_of_one_hash_are_told_apart() -> None:
     other = records(["a", "b"], [10, 10], [0, 1], hashes=[7, 7])
     assert met(records(["b"], [10], [2], hashes=[7]), other, 0, 0) == {(0, 1)}
+
+
+_HASHES = {"a": 1, "b": 1, "c": 2, None: 1}
+_RECORDS = st.lists(
+    st.tuples(st.sampled_from(list(_HASHES)), st.integers(0, 1), st.integers(0, 9), st.integers(0, 120)), max_size=25
+)
+
+
+@given(st.randoms(use_true_random=False), _RECORDS, _RECORDS, st.integers(0, 4), st.integers(0, 4), st.integers(1, 9))
+def test_the_pairs_of_keys_with_equal_hashes_are_those_of_two_loops(
+    random: Any, ones: list[Any], others: list[Any], back: int, ahead: int, most: int
+) -> None:
+    """Keys of two columns; the hash says nothing about the second column, and "a", "b" and no key have one hash."""
+    order = list(range(-5, len(ones) + len(others) - 5))
+    random.shuffle(order)
+
+    def side(given_: list[Any], arrived: list[int]) -> Records:
+        keys, seconds, times, seen = [list(column) for column in zip(*given_, strict=True)] or [[], [], [], []]
+        made = records(keys, times, arrived, [_HASHES[key] for key in keys])
+        rows = made.rows.append_column("k:l", pa.array(seconds, pa.int64()))
+        keyed = np.array([key is not None for key in keys], bool)
+        return replace(made, rows=rows, keys=("k:k", "k:l"), seen=ints(*seen), keyed=keyed)
+
+    def meet(one: tuple[Any, int], other: tuple[Any, int]) -> bool:
+        (key, second, at, saw), place = one
+        (its_key, its_second, its_at, it_saw), its_place = other
+        if key is None or (key, second) != (its_key, its_second) or not -back <= its_at - at <= ahead:
+            return False
+        return saw < its_at + 100 if place > its_place else it_saw < at + 100
+
+    places = order[: len(ones)], order[len(ones) :]
+    found = met(side(ones, places[0]), side(others, places[1]), back, ahead, most)
+    both = [list(enumerate(zip(*each, strict=True))) for each in ((ones, places[0]), (others, places[1]))]
+    assert found == {(a, b) for (a, one), (b, other) in product(*both) if meet(one, other)}
 
 
 @pytest.mark.parametrize("far", [2**33, 2**50])

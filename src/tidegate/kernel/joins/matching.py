@@ -2,7 +2,8 @@
 
 A code has 32 bits of the key's hash above 32 bits of the timestamp, counted from the earliest one. So the records of a
 key within a window are one range of sorted codes, which two binary searches find. Then the records of the range are
-checked: keys by their values, times to the millisecond.
+checked: keys by their values, times to the millisecond. If a range has one key, the key of its first record is checked
+for all of them.
 
     codes     h1:05  h1:09  h1:40  h2:07     sorted
     query     key h1, from 04 to 10          the range h1:04 .. h1:10, two records
@@ -88,6 +89,7 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         return _codes(hashes, (np.clip(times, first, last) - first) >> shift)
 
     sought = codes(other.hashes, other.times)
+    closes, changes = (one.closes(), other.closes()), _changes_of_key(other)
     for begin in range(0, len(one), most):
         times = one.times[begin : begin + most]
         low_ms, high_ms = earlier_ms(times, back_ms), later_ms(times, ahead_ms)
@@ -95,14 +97,21 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         hashes = one.hashes[begin + rows]
         low = np.searchsorted(sought, codes(hashes, low_ms[rows]), side="left")
         counts = np.searchsorted(sought, codes(hashes, high_ms[rows]), side="right") - low
-        found = counts > 0
-        for mine, theirs in _each(begin + rows[found], low[found], counts[found], most):
-            keep = _joins(one, other, mine, theirs)
-            if shift:
-                # Codes have coarse times where times need more than 32 bits.
-                at, others = one.times[mine[keep]], other.times[theirs[keep]]
-                keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
-            yield mine[keep], theirs[keep]
+        found = np.flatnonzero(counts)
+        rows, low, counts = begin + rows[found], low[found], counts[found]
+        several_keys = changes[low + counts - 1] > changes[low]
+        one_key = np.flatnonzero(~several_keys)
+        one_key = one_key[_same_keys(one, rows[one_key], other, low[one_key])]
+        for ranges, check_keys in ((one_key, False), (np.flatnonzero(several_keys), True)):
+            for mine, theirs in _each(rows[ranges], low[ranges], counts[ranges], most):
+                keep = _open(one, other, mine, theirs, closes)
+                if check_keys:
+                    keep = keep[_same_keys(one, mine[keep], other, theirs[keep])]
+                if shift:
+                    # Codes have coarse times where times need more than 32 bits.
+                    at, others = one.times[mine[keep]], other.times[theirs[keep]]
+                    keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
+                yield mine[keep], theirs[keep]
 
 
 def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
@@ -128,11 +137,30 @@ def _codes(hashes: Ints, places: Ints) -> Ints:
     return codes
 
 
-def _joins(one: Records, other: Records, mine: Ints, theirs: Ints) -> Ints:
-    """The indices of the pairs that join; the times of all pairs are within reach."""
+def _open(one: Records, other: Records, mine: Ints, theirs: Ints, closes: tuple[Ints, Ints]) -> Ints:
+    """The indices of the pairs whose first record is still open when the other one comes."""
+    one_closes, other_closes = closes
     comes_later = one.arrived[mine] > other.arrived[theirs]
-    meet = np.where(comes_later, one.seen[mine] < other.closes(theirs), other.seen[theirs] < one.closes(mine))
-    kept = np.flatnonzero(meet)
+    meet = np.where(comes_later, one.seen[mine] < other_closes[theirs], other.seen[theirs] < one_closes[mine])
+    return np.flatnonzero(meet)
+
+
+def _changes_of_key(records: Records) -> Ints:
+    """For each record, how often the key changes up to it between neighbours whose codes have one hash.
+
+    Two records of a range have the same key if the key does not change between them.
+    """
+    upper = records.hashes >> _BITS
+    differ = np.zeros(len(records) - 1, bool)
+    for name in records.keys:
+        column = records.rows[name]
+        differ |= ~_equal(column[1:], column[:-1])
+    return np.append(0, np.cumsum(differ & (upper[1:] == upper[:-1])))
+
+
+def _same_keys(one: Records, mine: Ints, other: Records, theirs: Ints) -> Ints:
+    """The indices of the pairs with equal keys."""
+    kept = np.arange(len(mine))
     for name in one.keys:
         if not len(kept):
             break
