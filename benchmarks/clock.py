@@ -66,6 +66,6 @@ class Clock:
             with self.at(part):
                 yield each
 
-    def told(self, kind: str, task: int) -> Record:
+    def record(self, kind: str, task: int) -> Record:
         self.switch(self._part)
         return Record(kind, task, self.began, self._since, dict(self.seconds))

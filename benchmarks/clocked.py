@@ -30,7 +30,7 @@ def tell(clock: Clock, kind: str, folder: str) -> None:
     """Write the record of `clock` to `folder`, in a file named by the kind and the id of this task."""
     context = TaskContext.get()
     assert context is not None
-    found = clock.told(kind, context.taskAttemptId())
+    found = clock.record(kind, context.taskAttemptId())
     Path(folder, f"{kind}-{found.task}.json").write_text(json.dumps(asdict(found)))
 
 

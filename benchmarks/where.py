@@ -29,6 +29,7 @@ from benchmarks.measure import WARM_UP, Digest, digest, finished, progress_of, r
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
+from benchmarks.warming import SECONDS, warm_up
 from benchmarks.workloads import (
     functions,
     hopping,
@@ -39,6 +40,7 @@ from benchmarks.workloads import (
     time_limit,
     tumbling,
     updates,
+    varied,
 )
 
 OPEN = {"smoke": 2_000, "default": 1_000_000, "full": 10_000_000}
@@ -114,6 +116,7 @@ WORKS = (
     of_race(functions.W11),
     of_race(sliding.W12),
     Work("EMPTY", "W1 in micro-batches of 1,000 records", few_files, ours_of(tumbling.W1)),
+    *(of_race(race) for race in varied.VARIED if race.name in ("V-partitions-2", "V-partitions-16")),
     *(of_join(race) for race in (*joins.J1, joins.J2) if race.name in ("J1-inner-1", "J1-inner-5", "J1-left-1", "J2")),
 )
 
@@ -130,6 +133,7 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(scratch)
         (folder / "log").mkdir()
         with session(options, event_log.settings(folder / "log")) as spark:
+            warm_up(spark, folder / "in", 0 if options.smoke else SECONDS)
             ran = [
                 each
                 for work in WORKS

@@ -180,9 +180,9 @@ def test_a_moment_belongs_to_the_innermost_part() -> None:
     clock = ticking()
     with clock.at("b"), clock.at("c"):
         pass
-    told = clock.told("map", 3)
-    assert told.seconds == {"a": 2, "b": 2, "c": 1}
-    assert sum(told.seconds.values()) == told.ended - told.began
+    record = clock.record("map", 3)
+    assert record.seconds == {"a": 2, "b": 2, "c": 1}
+    assert sum(record.seconds.values()) == record.ended - record.began
 
 
 def test_what_is_pulled_and_what_is_lent() -> None:

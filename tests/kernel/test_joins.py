@@ -547,9 +547,24 @@ def test_keys_of_one_hash_are_told_apart() -> None:
     assert met(records(["b"], [10], [2], hashes=[7]), other, 0, 0) == {(0, 1)}
 
 
+def test_keys_of_two_columns_and_one_hash_are_told_apart() -> None:
+    def with_second(made: Records, second: list[int]) -> Records:
+        return replace(made, rows=made.rows.append_column("k:l", pa.array(second)), keys=("k:k", "k:l"))
+
+    def other(keys: list[str], second: list[int]) -> Records:
+        return with_second(records(keys, [10, 11], [0, 1], hashes=[7, 7]), second)
+
+    one = with_second(records(["a"], [10], [2], hashes=[7]), [0])
+    assert met(one, other(["a", "b"], [0, 0]), 0, 5) == {(0, 0)}
+    assert met(one, other(["a", "a"], [0, 1]), 0, 5) == {(0, 0)}
+    assert met(one, other(["b", "a"], [0, 0]), 0, 5) == {(0, 1)}
+    assert met(one, other(["a", "a"], [0, 0]), 0, 5) == {(0, 0), (0, 1)}
+
+
 _HASHES = {"a": 1, "b": 1, "c": 2, None: 1}
 _RECORDS = st.lists(
-    st.tuples(st.sampled_from(list(_HASHES)), st.integers(0, 1), st.integers(0, 9), st.integers(0, 120)), max_size=25
+    st.tuples(st.sampled_from(list(_HASHES)), st.sampled_from([0, 0, 0, 1]), st.integers(0, 9), st.integers(0, 120)),
+    max_size=12,
 )
 
 

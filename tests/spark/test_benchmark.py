@@ -182,8 +182,8 @@ def test_smoke_of_registered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_handing_over(smoke: Smoke, tmp_path: Path) -> None:
-    _, report = smoke("benchmarks.handing_over", tmp_path / "report.json")
+def test_smoke_of_state_bytes(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.state_bytes", tmp_path / "report.json")
     assert {form: sorted(took) for form, took in report["ms_per_mb"].items()} == {
         "eight bits": ["read", "written"],
         "seven bits": ["read", "written"],
@@ -191,8 +191,8 @@ def test_smoke_of_handing_over(smoke: Smoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_of_letting_out(smoke: Smoke, tmp_path: Path) -> None:
-    _, report = smoke("benchmarks.letting_out", tmp_path / "report.json")
+def test_smoke_of_emitted_rows(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.emitted_rows", tmp_path / "report.json")
     assert {form: len(took) for form, took in report["us_per_row"].items()} == {"one by one": 1, "in lists": 1}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import tidegate as tg
-from tools.pages.held import draw_held, panel
 from tools.pages.pictures import Scale, draw, lanes_of, lanes_of_updates
+from tools.pages.suppress_timelines import draw_buffered, panel
 from tools.pages.timeline import play, table
 
 
@@ -34,7 +34,7 @@ def until_time_limit() -> str:
     roomy = tg.BufferConfig.max_records(1_000)
     first = play(_limited(roomy, "10 seconds"), records)
     latest = play(_limited(roomy, "10 seconds", "latest_update"), records)
-    return draw_held(
+    return draw_buffered(
         "Until a time limit of 10 seconds",
         "At most one row per key in 10 seconds of stream time. A row that leaves shows the number of its last update.",
         Scale(0, 45, 5),
@@ -49,7 +49,7 @@ def buffers() -> str:
     eager = play(_limited(bounded, "15 seconds"), records)
     strict = play(_limited(bounded.shut_down_when_full(), "15 seconds"), records)
     free = play(_limited(tg.BufferConfig.unbounded(), "15 seconds"), records)
-    return draw_held(
+    return draw_buffered(
         "Buffers: a limit of 15 seconds, and room for two keys",
         "The same records through a buffer that emits early when full, one that stops, and one without a bound.",
         Scale(0, 40, 5),

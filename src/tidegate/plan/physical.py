@@ -284,10 +284,15 @@ class Operation:
         return metrics.numbers(self.measured, own)
 
     @property
+    def joins_streams(self) -> bool:
+        """Whether it is a join of two streams. It keeps their records, and combines none before the shuffle."""
+        return isinstance(self.joined, StreamStream)
+
+    @property
     def reports_graces(self) -> bool:
         """Whether it reports the graces that its records would have needed: its windows have a grace."""
         if self.joined is not None:
-            return isinstance(self.joined, StreamStream)
+            return self.joins_streams
         return isinstance(self.windows, TimeWindows | SlidingWindows | SessionWindows)
 
     @property

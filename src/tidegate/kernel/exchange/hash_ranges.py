@@ -15,7 +15,6 @@ from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.spec.joined import StreamStream
 
 _BITS = 3
 RANGES = 1 << _BITS
@@ -28,7 +27,7 @@ def divides(layout: Layout, rows: int, tasks: int) -> bool:
     """
     op = layout.op
     in_one_order = layout.sorts or op.keeps_late or op.stream.forwarded
-    return isinstance(op.joined, StreamStream) and not in_one_order and rows >= layout.tuning.divided_rows * tasks
+    return op.joins_streams and not in_one_order and rows >= layout.tuning.divided_rows * tasks
 
 
 def number(hashes: Any) -> Ints:

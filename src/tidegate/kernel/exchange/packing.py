@@ -26,7 +26,6 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, running_max
-from tidegate.spec.joined import StreamStream
 
 
 @dataclass
@@ -136,7 +135,7 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows, most = 0, layout.tuning.slice_rows
-    if isinstance(layout.op.joined, StreamStream):
+    if layout.op.joins_streams:
         # No records are combined, so a larger slice would not make fewer rows.
         most = layout.tuning.joined_rows
     for batch in batches:

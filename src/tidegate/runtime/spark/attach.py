@@ -55,7 +55,6 @@ from tidegate.spec.columns import (
     UNTIL,
     public_name,
 )
-from tidegate.spec.joined import StreamStream
 from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
@@ -129,7 +128,7 @@ class SparkStage:
 
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         spare_modules()
-        keep(MOST_JOIN_BYTES if isinstance(self.stage.layout.op.joined, StreamStream) else MOST_BYTES)
+        keep(MOST_JOIN_BYTES if self.stage.layout.op.joins_streams else MOST_BYTES)
         began = time.time()
         try:
             yield from parts

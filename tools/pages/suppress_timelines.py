@@ -68,7 +68,7 @@ def panel(name: str, moments: Sequence[Moment], limit: float | None = None, boun
     return Panel(name, waits, holds, bound, next((moment for moment in moments if moment.failed), None))
 
 
-def draw_held(title: str, subtitle: str, scale: Scale, moments: Sequence[Moment], panels: Sequence[Panel]) -> str:
+def draw_buffered(title: str, subtitle: str, scale: Scale, moments: Sequence[Moment], panels: Sequence[Panel]) -> str:
     """The picture as SVG; `moments` has all records."""
     drawing = head(title, subtitle)
     axis = axis_of(moments, scale)

@@ -1,6 +1,6 @@
 """The cost of an emitted row on its way from Python through `observe()`: sent one by one, and in lists.
 
-`python -m benchmarks.letting_out`, with `PYTHONPATH=src` where tidegate is not installed. Rows of a windowed count and
+`python -m benchmarks.emitted_rows`, with `PYTHONPATH=src` where tidegate is not installed. Rows of a windowed count and
 sum with the metrics of final results, from `mapInArrow` into a sink that drops them, both ways in turns.
 """
 
@@ -113,7 +113,7 @@ def measure(spark: SparkSession, rows: int, turns: int) -> dict[str, list[float]
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(argparse.ArgumentParser(description=__doc__), "letting_out.json").parse_args(argv)
+    options = arguments(argparse.ArgumentParser(description=__doc__), "emitted_rows.json").parse_args(argv)
     rows, turns = (10_000, 1) if options.smoke else (1_000_000, 7)
     with session(options) as spark:
         found = measure(spark, rows, turns)
@@ -126,6 +126,6 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # As workers import it: the cache must belong to the module, not to a copy in every task.
-    from benchmarks import letting_out  # noqa: PLW0406
+    from benchmarks import emitted_rows  # noqa: PLW0406
 
-    raise SystemExit(letting_out.main())
+    raise SystemExit(emitted_rows.main())

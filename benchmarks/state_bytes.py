@@ -1,6 +1,6 @@
 """The time to write and to read a megabyte of state between Python and Spark: in eight bits a byte, and in seven.
 
-`python -m benchmarks.handing_over`, with `PYTHONPATH=src` where tidegate is not installed. One task, one map state in
+`python -m benchmarks.state_bytes`, with `PYTHONPATH=src` where tidegate is not installed. One task, one map state in
 RocksDB, values of the size into which `runtime/spark/worker/state.py` cuts them.
 """
 
@@ -86,7 +86,7 @@ def measure(spark: SparkSession, size: int, folder: Path) -> dict[str, dict[str,
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(argparse.ArgumentParser(description=__doc__), "handing_over.json").parse_args(argv)
+    options = arguments(argparse.ArgumentParser(description=__doc__), "state_bytes.json").parse_args(argv)
     size = MEGABYTE // 64 if options.smoke else 4 * MEGABYTE
     with session(options) as spark, tempfile.TemporaryDirectory() as folder:
         found = measure(spark, size, Path(folder))
