@@ -49,8 +49,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.only is not None:
         return alone(options)
+    given = sys.argv[1:] if argv is None else argv
     for contestant in CONTESTANTS:
-        given = sys.argv[1:] if argv is None else argv
         own = options.json.with_stem(f"{options.json.stem}-{contestant.name}")
         more = ["--only", contestant.name, "--json", str(own)]
         subprocess.run([sys.executable, "-m", "benchmarks.warming", *given, *more], check=True)
@@ -71,7 +71,10 @@ def alone(options: argparse.Namespace) -> int:
 
 
 def turn(spark: SparkSession, contestant: Contestant, files: Path) -> dict[str, float]:
-    """Milliseconds of a micro-batch (median); seconds of Java's compiler, and of the JVM, for a whole run."""
+    """Milliseconds of a micro-batch (median), and seconds of a whole run: of Java's compiler, and of the JVM.
+
+    The compiler's seconds are elapsed time of its threads, together; the JVM's are processor time.
+    """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no other door to the clock of the compiler
     compiler = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     process = psutil.Process(int(jvm.java.lang.ProcessHandle.current().pid()))
@@ -92,7 +95,7 @@ def turn(spark: SparkSession, contestant: Contestant, files: Path) -> dict[str, 
 def show(label: str, found: list[dict[str, float]]) -> None:
     """Print a contestant's turns."""
     say(f"\n  {label}")
-    say(f"  {'turn':>6}{'ms a batch':>12}{'s of the compiler':>20}{'s of Java in all':>20}")
+    say(f"  {'turn':>6}{'ms a batch':>12}{'s of the compiler':>20}{'s of the processor':>20}")
     for number, one in enumerate(found, 1):
         say(f"  {number:>6}{one['ms']:>12.0f}{one['compiler_s']:>20.1f}{one['java_s']:>20.1f}")
 

@@ -203,6 +203,14 @@ def test_smoke_of_between_tasks(smoke: Smoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_smoke_of_warming(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.warming", tmp_path / "report.json", "--only", "tidegate_files")
+    first, second = report["turns"]
+    assert first["java_s"] > second["java_s"] > 0
+    assert first["compiler_s"] > second["compiler_s"] > 0
+
+
+@pytest.mark.slow
 def test_smoke_of_small_batches(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.small_batches", tmp_path / "report.json")
     took = report["ms_a_batch"]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +60,19 @@ class Records:
         times: Ints = later_ms(self.times[at], self.reach_ms)
         return np.where(self.keyed[at], times, -1)
 
+    @cached_property
+    def changes_of_key(self) -> Ints:
+        """For each record, how many records up to it have another key than the record before, but the hash of its code.
+
+        Two records of a range have the same key if these numbers are equal.
+        """
+        upper = self.hashes >> _BITS
+        differ = np.zeros(len(self) - 1, bool)
+        for name in self.keys:
+            column = self.rows[name]
+            differ |= ~_equal(column[1:], column[:-1])
+        return np.append(0, np.cumsum(differ & (upper[1:] == upper[:-1])))
+
 
 def in_order(hashes: Ints, times: Ints) -> Ints:
     """The places that put records in the order of their codes; records with equal codes keep their order."""
@@ -89,7 +103,7 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         return _codes(hashes, (np.clip(times, first, last) - first) >> shift)
 
     sought = codes(other.hashes, other.times)
-    closes, changes = (one.closes(), other.closes()), _changes_of_key(other)
+    closes, changes = (one.closes(), other.closes()), other.changes_of_key
     for begin in range(0, len(one), most):
         times = one.times[begin : begin + most]
         low_ms, high_ms = earlier_ms(times, back_ms), later_ms(times, ahead_ms)
@@ -143,19 +157,6 @@ def _open(one: Records, other: Records, mine: Ints, theirs: Ints, closes: tuple[
     comes_later = one.arrived[mine] > other.arrived[theirs]
     meet = np.where(comes_later, one.seen[mine] < other_closes[theirs], other.seen[theirs] < one_closes[mine])
     return np.flatnonzero(meet)
-
-
-def _changes_of_key(records: Records) -> Ints:
-    """For each record, how often the key changes up to it between neighbours whose codes have one hash.
-
-    Two records of a range have the same key if the key does not change between them.
-    """
-    upper = records.hashes >> _BITS
-    differ = np.zeros(len(records) - 1, bool)
-    for name in records.keys:
-        column = records.rows[name]
-        differ |= ~_equal(column[1:], column[:-1])
-    return np.append(0, np.cumsum(differ & (upper[1:] == upper[:-1])))
 
 
 def _same_keys(one: Records, mine: Ints, other: Records, theirs: Ints) -> Ints:
