@@ -1,7 +1,7 @@
 """A query while Java compiles its code: milliseconds of a micro-batch, and seconds of Java's compiler, turn by turn.
 
 `python -m benchmarks.warming`, with `PYTHONPATH=src` where tidegate is not installed. Contestants of W1 run again and
-again, each in a process of its own. Decision 0064 quotes the table; with `--page`, decision 0065 does.
+again, each in a process of its own. Decision 0064 quotes the table; with `--conf`, decision 0065 does.
 
 `warm_up` runs before the first workload of `make bench`, so that no workload pays for this.
 """
@@ -24,7 +24,6 @@ from benchmarks.contestant import Contestant
 from benchmarks.measure import WARM_UP, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads.tumbling import OURS, SPARK, W1
-from tidegate.runtime.spark.session.pages import PAGE
 
 SECONDS = 40
 """Seconds for which each contestant of the warm-up runs, at least."""
@@ -47,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "warming.json")
     parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
     parser.add_argument("--only", choices=[each.name for each in CONTESTANTS], help="in this process")
-    parser.add_argument("--page", help="size of a page of Spark's memory, such as 64m")
+    parser.add_argument("--conf", nargs="+", default=[], help="settings of Spark, such as spark.buffer.pageSize=8m")
     options = parser.parse_args(argv)
     if options.only is not None:
         return alone(options)
@@ -63,7 +62,7 @@ def alone(options: argparse.Namespace) -> int:
     """Measure one contestant, and save its report."""
     size, turns = ("smoke", 2) if options.smoke else ("default", 12)
     (contestant,) = (each for each in CONTESTANTS if each.name == options.only)
-    more = {} if options.page is None else {PAGE: options.page}
+    more = dict(setting.split("=", 1) for setting in options.conf)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options, more) as spark:
         files = W1.write(size, options.data or Path(scratch))
         report: dict[str, Any] = {"turns": [turn(spark, contestant, files) for _ in range(turns)]}

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark.session import config, pages
+from tidegate.runtime.spark.session import config
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
 SAVING = config.ONE_POOL | config.LARGER_BATCHES
@@ -151,38 +151,6 @@ def test_workers_on_this_machine_are_forked_with_everything_imported(builder: An
     assert told[config.DAEMON] == "tidegate.runtime.spark.daemon"
     assert Path(told[config.PATH], "sitecustomize.py").is_file()
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-
-
-@pytest.mark.parametrize(
-    ("master", "memory", "smaller"),
-    [
-        ("local[2]", {"spark.driver.memory": "8g"}, True),
-        ("local[2]", {"spark.driver.memory": "2048"}, True),
-        ("local[2]", {"spark.driver.memory": "1g"}, False),  # Spark's own pages have 8 MB
-        ("local[64]", {"spark.driver.memory": "16gb"}, False),
-        ("local", {"spark.driver.memory": "8g"}, True),
-        ("local[2]", {"spark.driver.memory": "8g", "spark.memory.fraction": "0.01"}, False),
-        ("local[2]", {"spark.driver.memory": "a lot"}, False),
-        ("local[2]", {"spark.executor.memory": "8g"}, False),
-        ("local[2]", {}, False),
-        (ELSEWHERE, {"spark.executor.memory": "8g", "spark.executor.cores": "4"}, True),
-        (ELSEWHERE, {"spark.executor.memory": "8g"}, False),
-        (ELSEWHERE, {"spark.driver.memory": "8g"}, False),
-    ],
-)
-def test_pages_are_smaller_where_sparks_own_would_surely_be_larger(
-    master: str, memory: dict[str, str], smaller: bool
-) -> None:
-    told = tg.configure(SparkSession.builder.master(master).config(map=memory))._options
-    assert (told.get(pages.PAGE) == "8m") is smaller
-
-
-def test_pages_that_somebody_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = SparkSession.builder.master("local[2]").config("spark.driver.memory", "8g")
-    assert tg.configure(large.config(pages.PAGE, "32m"))._options[pages.PAGE] == "32m"
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {pages.PAGE}=16m pyspark-shell")
-    large = SparkSession.builder.master("local[2]").config("spark.driver.memory", "8g")
-    assert pages.PAGE not in tg.configure(large)._options
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,8 @@ def test_smoke_of_between_tasks(smoke: Smoke, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_of_warming(smoke: Smoke, tmp_path: Path) -> None:
-    _, report = smoke("benchmarks.warming", tmp_path / "report.json", "--only", "tidegate_files", "--page", "4m")
+    setting = "spark.buffer.pageSize=4m"
+    _, report = smoke("benchmarks.warming", tmp_path / "report.json", "--only", "tidegate_files", "--conf", setting)
     first, second = report["turns"]
     assert first["java_s"] > second["java_s"] > 0
     assert first["compiler_s"] > second["compiler_s"] > 0

@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
-from tidegate.runtime.spark.session import pages
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
@@ -85,13 +84,12 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     The state store is RocksDB with changelog checkpointing; a RocksDB store of a platform's own stays. Rows go to
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
-    workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder with much memory
-    gets smaller pages of it. A builder whose master is this machine gets workers that run the Python of this process
-    (unless PYSPARK_PYTHON names another one), import the installed pyspark instead of its zip, and are forked with
-    everything imported. The function checks the versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka
-    connector among `spark.jars.packages`, and the Python of workers on this machine. `faster=True` adds settings that
-    save time per batch and have a price: no checksum files beside checkpoint files, and, on a builder, Unix sockets
-    between Spark and Python.
+    workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
+    this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
+    installed pyspark instead of its zip, and are forked with everything imported. The function checks the versions of
+    Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
+    workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
+    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
     """
     require_spark()
     quiet_pandas()
@@ -122,15 +120,13 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
             require_workers(named)
         if faster:
             builder = _with(builder, FASTER_AT_START)
-        quicker = pages.wanted(options, _master(options))
         if here and not _starts_server(options) and _may_preload():
             os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
-            quicker = quicker | PRELOADED | COMPILED
-        elsewhere = _said_elsewhere() if quicker else ""
-        builder = _with(
-            builder,
-            {name: value for name, value in quicker.items() if name not in options and name not in elsewhere},
-        )
+            quicker, elsewhere = PRELOADED | COMPILED, _said_elsewhere()
+            builder = _with(
+                builder,
+                {name: value for name, value in quicker.items() if name not in options and name not in elsewhere},
+            )
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
