@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks import switches
 from benchmarks.peers.over_kafka import connector
 
 from bench import smoke as smokes
@@ -209,6 +210,14 @@ def test_smoke_of_warming(smoke: Smoke, tmp_path: Path) -> None:
     first, second = report["turns"]
     assert first["java_s"] > second["java_s"] > 0
     assert first["compiler_s"] > second["compiler_s"] > 0
+
+
+@pytest.mark.slow
+def test_smoke_of_switches(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.switches", tmp_path / "report.json")
+    took = report["ms_a_batch"]
+    assert list(took) == [f"{who}, {name}" for who in ("tidegate_files", "spark_memory") for name in switches.SWITCHES]
+    assert all(len(turns) == 1 for turns in took.values())
 
 
 @pytest.mark.slow
