@@ -28,7 +28,9 @@ SETTINGS = (AS_INSTALLED, TUNED)
 """As installed: the settings of `tg.configure(builder)`, and Spark's defaults. Tuned: also the settings that have a
 price (docs/operations.md), the same for all contestants."""
 
-FILES_WITHOUT_FORKS = f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
+FILES_WITHOUT_FORKS = {
+    "spark.sql.streaming.checkpointFileManagerClass": f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
+}
 """Only if tuned. On a local disk Spark's default manager starts the program `readlink` four times for each file of the
 checkpoint, 20 times in a batch of two tasks; with the storage of a cluster it does not (decision 0012)."""
 
@@ -85,10 +87,8 @@ def session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
-    if tuned:
-        builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", FILES_WITHOUT_FORKS)
-        builder = builder.config("spark.ui.enabled", "false")
-    for name, value in (more or {}).items():
+    of_tuned = {**FILES_WITHOUT_FORKS, "spark.ui.enabled": "false"} if tuned else {}
+    for name, value in {**of_tuned, **(more or {})}.items():
         builder = builder.config(name, value)
     spark: SparkSession = tg.configure(builder, faster=tuned).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

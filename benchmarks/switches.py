@@ -22,12 +22,12 @@ from benchmarks.warming import SECONDS, warm_up
 from benchmarks.workloads.tumbling import OURS, SPARK, W1
 from tidegate.runtime.spark.session.config import FASTER
 
-FILE_MANAGER = {"spark.sql.streaming.checkpointFileManagerClass": FILES_WITHOUT_FORKS}
+BOTH = {**FASTER, **FILES_WITHOUT_FORKS}
 SWITCHES: Mapping[str, Mapping[str, str]] = {
     AS_INSTALLED: {},
     "no checksum files": FASTER,
-    "no programs that rename": FILE_MANAGER,
-    "neither": {**FASTER, **FILE_MANAGER},
+    "files renamed by Hadoop's FileSystem": FILES_WITHOUT_FORKS,
+    "both": BOTH,
 }
 
 
@@ -35,7 +35,7 @@ def switched(contestant: Contestant, settings: Mapping[str, str]) -> Contestant:
     """`contestant` in a session with `settings`, and with none of the other switches."""
 
     def frame(spark: SparkSession, folder: Path) -> DataFrame:
-        for name in {name for each in SWITCHES.values() for name in each}:
+        for name in BOTH:
             if name in settings:
                 spark.conf.set(name, settings[name])
             else:
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         found = measure(spark, contestants, W1.write(size, Path(scratch)), turns)
         report = {"ms_a_batch": found, "versions": versions(spark)}
     for name, took in found.items():
-        say(f"  {name:50}{median(took):6.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
+        say(f"  {name:54}{median(took):6.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
     save(report, options.json)
     return 0
 

@@ -66,6 +66,7 @@ def alone(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options, more) as spark:
         files = W1.write(size, options.data or Path(scratch))
         report: dict[str, Any] = {"turns": [turn(spark, contestant, files) for _ in range(turns)]}
+        report["conf"] = {name: spark.conf.get(name) for name in more}
         report["versions"] = versions(spark)
     show(contestant.label, report["turns"])
     save(report, options.json)

@@ -205,8 +205,9 @@ def test_smoke_of_between_tasks(smoke: Smoke, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_of_warming(smoke: Smoke, tmp_path: Path) -> None:
-    setting = "spark.buffer.pageSize=4m"
-    _, report = smoke("benchmarks.warming", tmp_path / "report.json", "--only", "tidegate_files", "--conf", setting)
+    asked = ("--only", "tidegate_files", "--conf", "spark.buffer.pageSize=4m")
+    _, report = smoke("benchmarks.warming", tmp_path / "report.json", *asked)
+    assert report["conf"] == {"spark.buffer.pageSize": "4m"}
     first, second = report["turns"]
     assert first["java_s"] > second["java_s"] > 0
     assert first["compiler_s"] > second["compiler_s"] > 0
