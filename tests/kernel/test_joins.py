@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import extents, together
 from tidegate.kernel.exchange.packing import pack
@@ -524,16 +525,38 @@ def test_a_record_without_a_key_meets_nobody_and_is_not_looked_at(monkeypatch: p
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Number of pairs that are compared, per call."""
+    """Number of pairs that are compared, per part."""
     looked_at: list[int] = []
-    open_pairs = matching._open
+    each = matching._each
 
-    def counting(one: Records, other: Records, mine: Any, theirs: Any, closes: Any) -> Any:
-        looked_at.append(len(mine))
-        return open_pairs(one, other, mine, theirs, closes)
+    def counting(*ranges: Any) -> Any:
+        for mine, theirs in each(*ranges):
+            looked_at.append(len(mine))
+            yield mine, theirs
 
-    monkeypatch.setattr(matching, "_open", counting)
+    monkeypatch.setattr(matching, "_each", counting)
     return looked_at
+
+
+@pytest.mark.parametrize(
+    ("at", "saw", "meets", "checked"),
+    [
+        (13, 109, True, False),  # 96 ms late: whatever is within reach is open
+        (12, 109, True, True),  # 97 ms late, as late as the grace of a record that is 3 ms older
+        (13, 110, False, True),  # the record has closed at 110
+        (MAX_MS, MAX_MS, False, True),  # the last instant: the record closes at it, not past it
+    ],
+)
+@pytest.mark.parametrize("one_comes_first", [True, False])
+def test_pairs_are_checked_one_by_one_only_if_a_record_comes_late(
+    at: int, saw: int, meets: bool, checked: bool, one_comes_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, open_pairs = [], matching._open
+    monkeypatch.setattr(matching, "_open", lambda *given_: [calls.append(1), open_pairs(*given_)][1])
+    first = replace(records(["a"], [10 if at < MAX_MS else MAX_MS], [0]), seen=ints(0))
+    later = replace(records(["a"], [at], [1]), seen=ints(saw))
+    found = met(first, later, 0, 3) if one_comes_first else met(later, first, 3, 0)
+    assert (bool(found), bool(calls)) == (meets, checked)
 
 
 def test_of_a_frequent_key_only_records_within_reach_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

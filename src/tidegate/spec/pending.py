@@ -143,11 +143,11 @@ class Pending:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Pending:
+    def from_dict(cls, fields: Mapping[str, Any]) -> Pending:
         """Rebuild a `Pending` from the dict that `to_dict` returned.
 
         Args:
-            told: The dict.
+            fields: The dict.
 
         Returns:
             The `Pending`.
@@ -157,18 +157,18 @@ class Pending:
             >>> tg.Pending.from_dict(one.to_dict()) == one
             True
         """
-        held, lookups = told["held_by"], told["lookups"]
+        held, lookups = fields["held_by"], fields["lookups"]
         waiting = tuple(
             Waiting(one["window"] and Window(*one["window"]), one["leaves_at"], one["missing_ms"])
-            for one in told["waiting"]
+            for one in fields["waiting"]
         )
         return cls(
-            told["name"],
-            told["stream_time"],
+            fields["name"],
+            fields["stream_time"],
             waiting,
-            told["open_windows"],
+            fields["open_windows"],
             None if held is None else (held[0], held[1]),
-            tuple(Buffered(**_with_pairs(one)) for one in told["limits"]),
+            tuple(Buffered(**_with_pairs(one)) for one in fields["limits"]),
             None if lookups is None else Lookups(**_with_pairs(lookups)),
         )
 

@@ -98,7 +98,7 @@ class Batch:
 
     def note_records(self, meta: dict[str, Any]) -> None:
         """Note whether a blob with this metadata has any record."""
-        self.has_records = self.has_records or meta["came"]
+        self.has_records = self.has_records or meta["has_records"]
 
     @property
     def single(self) -> bool:
@@ -397,7 +397,7 @@ class JoinBatch(Batch):
 
     def note_records(self, meta: dict[str, Any]) -> None:
         super().note_records(meta)
-        if meta["came"]:
+        if meta["has_records"]:
             self.sides_with_records.add(meta["side"])
 
     @property

@@ -73,7 +73,7 @@ def pack(
                 "drops": shared.drops if first else {},
                 "first": first,
                 "task": number,
-                "came": shared.has_records,
+                "has_records": shared.has_records,
             }
             if layout.op.side is not None:
                 meta["side"] = layout.op.side
@@ -205,7 +205,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         chunks[-1].contiguous = contiguous and cuts is not None
         chunks[-1].behind = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
-            chunks[-1].told = int(ts[~kept].max(initial=NEVER))
+            chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     accepted = result if valid.all() else _keep(result, valid | goes_on)

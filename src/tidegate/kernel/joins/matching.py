@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.instants import earlier_ms, later_ms
+from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.sorting import ties_in_order
 
@@ -103,7 +103,8 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         return _codes(hashes, (np.clip(times, first, last) - first) >> shift)
 
     sought = codes(other.hashes, other.times)
-    closes, changes = (one.closes(), other.closes()), other.changes_of_key
+    changes = other.changes_of_key
+    closes = None if _always_meet(one, other, back_ms, ahead_ms) else (one.closes(), other.closes())
     for begin in range(0, len(one), most):
         times = one.times[begin : begin + most]
         low_ms, high_ms = earlier_ms(times, back_ms), later_ms(times, ahead_ms)
@@ -118,14 +119,36 @@ def pairs(one: Records, other: Records, back_ms: int, ahead_ms: int, most: int) 
         one_key = one_key[_same_keys(one, rows[one_key], other, low[one_key])]
         for ranges, check_keys in ((one_key, False), (np.flatnonzero(several_keys), True)):
             for mine, theirs in _each(rows[ranges], low[ranges], counts[ranges], most):
-                keep = _open(one, other, mine, theirs, closes)
+                if closes is not None:
+                    kept = _open(one, other, mine, theirs, closes)
+                    mine, theirs = mine[kept], theirs[kept]
                 if check_keys:
-                    keep = keep[_same_keys(one, mine[keep], other, theirs[keep])]
+                    kept = _same_keys(one, mine, other, theirs)
+                    mine, theirs = mine[kept], theirs[kept]
                 if shift:
                     # Codes have coarse times where times need more than 32 bits.
-                    at, others = one.times[mine[keep]], other.times[theirs[keep]]
-                    keep = keep[(others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))]
-                yield mine[keep], theirs[keep]
+                    at, others = one.times[mine], other.times[theirs]
+                    near = (others >= earlier_ms(at, back_ms)) & (others <= later_ms(at, ahead_ms))
+                    mine, theirs = mine[near], theirs[near]
+                yield mine, theirs
+
+
+def _always_meet(one: Records, other: Records, back_ms: int, ahead_ms: int) -> bool:
+    """Whether every two records within the window of each other join, because none comes too late.
+
+    A record of `one` stays open until `reach_ms` past its time, and a partner is at most `ahead_ms` past it. So it is
+    still open if the partner sees a stream time less than `reach_ms - ahead_ms`, which is the grace, past its own.
+    """
+
+    def all_before(records: Records, limit_ms: int) -> bool:
+        return int((records.seen - records.times).max()) < limit_ms and int(records.seen.max()) < MAX_MS
+
+    # A record of `other` without a key has closed when it comes.
+    return (
+        bool(other.keyed.all())
+        and all_before(other, one.reach_ms - ahead_ms)
+        and all_before(one, other.reach_ms - back_ms)
+    )
 
 
 def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:

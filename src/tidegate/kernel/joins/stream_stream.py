@@ -193,14 +193,16 @@ class StreamStreamJoin(JoinOperator):
         return left, self._side(kept, own, RIGHT, closed_to, closes_at)
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[_Part]:
-        """Rows of pairs; `matched` of both sides is complete when all parts are taken."""
-        windows, (left, right) = self._joined.windows, sides
+        """Rows of pairs; `matched` of a preserved side is complete when all parts are taken."""
+        windows, (left, right), preserves = self._joined.windows, sides, self._joined.preserves
         meeting = ((LEFT, left.own, right.own), (LEFT, left.stored, right.own), (RIGHT, right.stored, left.own))
         for side, mine, other in meeting:
             reach, most = (windows.back_ms(side), windows.ahead_ms(side)), self.layout.tuning.pairs
             for rows, partners in pairs(mine.records, other.records, *reach, most):
-                mine.matched[rows] = True
-                other.matched[partners] = True
+                if preserves(side):
+                    mine.matched[rows] = True
+                if preserves(1 - side):
+                    other.matched[partners] = True
                 both = (mine.records, rows), (other.records, partners)
                 order = _order_of_pairs(*both) if self.layout.sorts else None
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order

@@ -49,7 +49,7 @@ class SlowestFold(Fold):
         self.partitions = dict(reached)
         for chunk in chunks:
             # A join that has not begun holds back the inputs with which its rows are merged.
-            if chunk.reaches > NEVER or chunk.told is not None:
+            if chunk.reaches > NEVER or chunk.reported is not None:
                 name = partition_of(chunk)
                 before = self.partitions.get(name, Reached(NEVER, wall_clock))
                 last_input = wall_clock if chunk.rows or chunk.reaches > before.time else before.last_input
@@ -70,8 +70,8 @@ class SlowestFold(Fold):
         return self._reached[partition].time if partition in self._reached else NEVER
 
     def _most(self, chunk: Chunk) -> int:
-        """The latest time that records of a chunk see of their own partition; without limit unless there is `told`."""
-        return MAX_MS if chunk.told is None else self.floor(partition_of(chunk))
+        """The latest time that records of a chunk see of their own partition; no limit unless a time is `reported`."""
+        return MAX_MS if chunk.reported is None else self.floor(partition_of(chunk))
 
     def ceilings(self) -> Ints:
         """Per chunk, the smallest time of another partition when the previous batch ended."""

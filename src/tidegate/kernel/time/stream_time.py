@@ -48,8 +48,8 @@ class Chunk:
     record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, and its
     last row; `sample` are up to STEPS rows at which the maximum grew, for the lateness metric. `contiguous`: the source
     promises that no other map task reads between `first` and `last`. `source` is the input of a join that has the
-    chunk. `behind`: its records are rows of another operator, which have no offsets. `told`: the stream time of that
-    operator, if it reports one (NEVER: not in this chunk).
+    chunk. `behind`: its records are rows of another operator, which have no offsets. `reported`: the stream time that
+    this operator reports, if it reports one (NEVER: not in this chunk).
     """
 
     partition: int | str | None
@@ -66,14 +66,14 @@ class Chunk:
     contiguous: bool = False
     source: int = 0
     behind: bool = False
-    told: int | None = None
+    reported: int | None = None
     points: Ints = field(default_factory=_no_points, compare=False)
     sample: Ints = field(default_factory=_no_points, compare=False)
 
     @property
     def reaches(self) -> int:
         """The time that its partition reaches with the chunk (ms)."""
-        return self.max_ts if self.told is None else self.told
+        return self.max_ts if self.reported is None else self.reported
 
     def lateness(self, before: int) -> tuple[float, int]:
         """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
@@ -233,9 +233,9 @@ class Fold:
 
         Records of an operator that reports its stream time see only the stream time before the batch.
         """
-        if all(chunk.told is None for chunk in self._chunks):
+        if all(chunk.reported is None for chunk in self._chunks):
             return None
-        return np.array([MAX_MS if chunk.told is None else self.before_batch for chunk in self._chunks], np.int64)
+        return np.array([MAX_MS if chunk.reported is None else self.before_batch for chunk in self._chunks], np.int64)
 
     def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
         """The stream time before each of these offsets of a partition."""

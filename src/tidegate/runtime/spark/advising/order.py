@@ -100,16 +100,16 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
         offset = ints(table["o"]) if ordered else ints(table["ts"])
         # Without offsets no record waits for another one, so that slices are never put together.
         stretch = offset // width[p] if ordered else np.full(len(p), number)
-        came = ints(table["at"]) if arrives else np.zeros(len(p), np.int64)
-        order = np.lexsort((came, offset, p))
-        p, stretch, offset, came = p[order], stretch[order], offset[order], came[order]
+        arrival = ints(table["at"]) if arrives else np.zeros(len(p), np.int64)
+        order = np.lexsort((arrival, offset, p))
+        p, stretch, offset, arrival = p[order], stretch[order], offset[order], arrival[order]
         rest = table.drop_columns(["name", "at"] if arrives else ["name"])
-        rest = rest.take(pa.array(order)).append_column("ready", pa.array(came))
+        rest = rest.take(pa.array(order)).append_column("ready", pa.array(arrival))
         for low, high in stretches(p, stretch):
-            mine = came[low:high]
+            mine = arrival[low:high]
             first = low if ordered else low + int(mine.argmin())
             some = np.sort(mine)[np.linspace(0, high - low - 1, min(QUANTILES, high - low)).astype(np.int64)]
-            row = [behind + p[low], stretch[low], high - low, offset[first], came[first], mine.max(), some.tolist()]
+            row = [behind + p[low], stretch[low], high - low, offset[first], arrival[first], mine.max(), some.tolist()]
             yield from table_of(_SLICES, [[*row, encoded(rest.slice(low, high - low))]]).to_batches()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,13 +182,13 @@ class Ready:
         def run(table: pa.Table) -> pa.Table:
             p, stretch = table["p"][0].as_py(), table["stretch"][0].as_py()
             rows = decoded(table["blob"])
-            came, waits = ints(rows["ready"]), np.zeros(rows.num_rows, bool)
-            ready = came
+            arrival, waits = ints(rows["ready"]), np.zeros(rows.num_rows, bool)
+            ready = arrival
             if ordered:
-                order = np.lexsort((came, ints(rows["o"])))
-                rows, came = rows.take(pa.array(order)), came[order]
-                ready = np.maximum(running_max(came, np.zeros(1, np.int64)), before[p, stretch])
-                waits = ready > came
+                order = np.lexsort((arrival, ints(rows["o"])))
+                rows, arrival = rows.take(pa.array(order)), arrival[order]
+                ready = np.maximum(running_max(arrival, np.zeros(1, np.int64)), before[p, stretch])
+                waits = ready > arrival
             if arrives:
                 bucket = np.searchsorted(edges, ready // trigger, side="right")
             else:
@@ -332,9 +332,9 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
     ordered = question.offset is not None
 
     def run(table: pa.Table) -> pa.Table:
-        shown, times, came = take(table)
+        shown, times, arrivals = take(table)
         p, ts, sees = ints(times["p"]), ints(times["ts"]), ints(times["slowest" if slowest else "largest"])
-        order = np.lexsort((came.offset if ordered else ts, came.ready, p, sees, came.batch))
+        order = np.lexsort((arrivals.offset if ordered else ts, arrivals.ready, p, sees, arrivals.batch))
         turn = np.empty(len(ts), np.int64)
         turn[order] = ints(times["rank"])
         whole = pa.table(
@@ -346,7 +346,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
     return parts.groupBy("bucket").applyInArrow(run, BY_KEY)
 
 
-class _Came(NamedTuple):
+class _Arrivals(NamedTuple):
     """By record: the offset (the timestamp if there are no offsets), the time when it can be read, and the batch."""
 
     offset: Ints
@@ -354,15 +354,15 @@ class _Came(NamedTuple):
     batch: Ints
 
 
-def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Came]]:
+def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Table, pa.Table, _Arrivals]]:
     """A function of the parts of a bucket. It gives the k: and v: columns of the bucket's records in order, the times
-    that they see, and their _Came.
+    that they see, and their _Arrivals.
     """
     before, rank, gap_from = plan.before, plan.rank, plan.gap_from
     guard, slowest, trigger = plan.guard, plan.slowest, question.trigger_ms or SHORTEST_BATCH_MS
     arrives, ordered, trigger_ms = question.arrival is not None, question.offset is not None, question.trigger_ms
 
-    def take(table: pa.Table) -> tuple[pa.Table, pa.Table, _Came]:
+    def take(table: pa.Table) -> tuple[pa.Table, pa.Table, _Arrivals]:
         bucket = table["bucket"][0].as_py()
         records = decoded(table["blob"])
         p = np.repeat(ints(table["p"]), ints(table["n"]))
@@ -378,9 +378,9 @@ def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Tabl
         wall = gap = none
         if arrives:
             wall = wall_of(batch, ready, trigger_ms)
-            came = np.concatenate(([gap_from[bucket]], np.sort(ready)))
-            gap = came[1:] - came[:-1]
-            gap[0] = gap[0] if came[0] > NEVER else NEVER
+            arrival = np.concatenate(([gap_from[bucket]], np.sort(ready)))
+            gap = arrival[1:] - arrival[:-1]
+            gap[0] = gap[0] if arrival[0] > NEVER else NEVER
         times = {
             "ts": ts,
             "p": p,
@@ -394,7 +394,7 @@ def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Tabl
             "gap": gap,
         }
         kept = [name for name in records.schema.names if name.startswith(("k:", "v:"))]
-        return records.select(kept).take(pa.array(order)), pa.table(times), _Came(offset[order], ready, batch)
+        return records.select(kept).take(pa.array(order)), pa.table(times), _Arrivals(offset[order], ready, batch)
 
     return take
 
