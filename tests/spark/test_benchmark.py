@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import switches
+from benchmarks import checkpoint_files, switches
 from benchmarks.peers.over_kafka import connector
 
 from bench import smoke as smokes
@@ -219,6 +219,17 @@ def test_smoke_of_switches(smoke: Smoke, tmp_path: Path) -> None:
     took = report["ms_a_batch"]
     assert list(took) == [f"{who}, {name}" for who in ("tidegate_files", "spark_memory") for name in switches.SWITCHES]
     assert all(len(turns) == 1 for turns in took.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "kept"), [("Spark's default", "second"), ("files renamed by Hadoop's FileSystem", "first")]
+)
+def test_smoke_of_checkpoint_files(way: str, kept: str, smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.checkpoint_files", tmp_path / "report.json", "--only", way)
+    assert report["way"] == way
+    assert report["kept"] == kept
+    assert len(report["ms_a_file"]) == checkpoint_files.SMOKE_FILES
 
 
 @pytest.mark.slow
