@@ -137,7 +137,8 @@ def _always_meet(one: Records, other: Records, back_ms: int, ahead_ms: int) -> b
     """Whether every two records within the window of each other join, because none comes too late.
 
     A record of `one` stays open until `reach_ms` past its time, and a partner is at most `ahead_ms` past it. So it is
-    still open if the partner sees a stream time less than `reach_ms - ahead_ms`, which is the grace, past its own.
+    still open if the partner sees a stream time less than `reach_ms - ahead_ms`, which is the grace, past its own. The
+    same holds for a record of `other` and a partner that comes later, with `back_ms`.
     """
 
     def all_before(records: Records, limit_ms: int) -> bool:
