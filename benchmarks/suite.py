@@ -112,16 +112,18 @@ def carry_out(
         contestants,
     )
     began = time.monotonic()
+    picked = [
+        each for each in workloads if not options.only or each.name in options.only or family(each.name) in options.only
+    ]
     report: dict[str, Any] = {"workloads": {}, "as_installed": {}, "settings": settings(options)}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
         for of_spark in options.settings:
             say(f"\nSettings of Spark: {of_spark}")
             with session(options, more, of_spark) as spark:
-                warm_up(spark, options.data or Path(scratch), warm_up_seconds)
+                of_joins = any(each in JOINS for each in picked)
+                warm_up(spark, options.data or Path(scratch), warm_up_seconds, of_joins)
                 report["workloads" if of_spark == TUNED else "as_installed"] = {
-                    each.name: measured(spark, each, chosen, options.data or Path(scratch))
-                    for each in workloads
-                    if not options.only or each.name in options.only or family(each.name) in options.only
+                    each.name: measured(spark, each, chosen, options.data or Path(scratch)) for each in picked
                 }
                 report["versions"] = versions(spark)
     report["seconds"] = round(time.monotonic() - began)

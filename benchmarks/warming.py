@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,20 +24,34 @@ from pyspark.sql import SparkSession
 from benchmarks.contestant import Contestant
 from benchmarks.measure import WARM_UP, run
 from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.two_sides import first, write
+from benchmarks.workloads import joins
 from benchmarks.workloads.tumbling import OURS, SPARK, W1
 
 SECONDS = 40
 """Seconds for which each contestant of the warm-up runs, at least."""
 CONTESTANTS = (*OURS, SPARK[0])
+JOIN = next(race for race in joins.J1 if race.name == "J1-inner-1")
+JOINED_BATCHES = 2
+"""Micro-batches of a join in the warm-up; Spark's own join takes some twenty seconds for one."""
 
 
-def warm_up(spark: SparkSession, folder: Path, seconds: int) -> None:
-    """Run W1 for at least `seconds` by each of CONTESTANTS. Java is slow until it has compiled the code of Spark."""
+def warm_up(spark: SparkSession, folder: Path, seconds: int, of_joins: bool = False) -> None:
+    """Run W1 for at least `seconds` by each of CONTESTANTS. Java is slow until it has compiled the code of Spark.
+
+    `of_joins`: then also JOIN by each contestant that answers it, because a join runs other code.
+    """
     if not seconds:
         return
-    say(f"\nWarm-up by W1: {len(CONTESTANTS)} contestants, {seconds} s each")
-    files = W1.write("default", folder)
-    for contestant in CONTESTANTS:
+    _for_seconds(spark, W1.name, CONTESTANTS, W1.write("default", folder), seconds)
+    if of_joins:
+        files = first(write(JOIN.shapes["default"], folder), JOINED_BATCHES)
+        _for_seconds(spark, JOIN.name, [each for each in JOIN.contestants if each.answers], files, seconds)
+
+
+def _for_seconds(spark: SparkSession, name: str, contestants: Sequence[Contestant], files: Path, seconds: int) -> None:
+    say(f"\nWarm-up by {name}: {len(contestants)} contestants, {seconds} s each")
+    for contestant in contestants:
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             run(spark, contestant, files)

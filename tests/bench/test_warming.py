@@ -23,8 +23,18 @@ def test_each_contestant_runs_until_its_time_is_over(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(warming, "run", run)
     monkeypatch.setattr(warming.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(warming, "W1", replace(warming.W1, write=lambda *_: tmp_path))
+    monkeypatch.setattr(warming, "write", lambda *_: tmp_path)
+    monkeypatch.setattr(warming, "first", lambda *_: tmp_path)
     spark: Any = None
     warming.warm_up(spark, tmp_path, 0)
     assert ran == []
     warming.warm_up(spark, tmp_path, 40)
     assert ran == [name for name in ("tidegate", "tidegate_files", "spark_memory") for _ in range(3)]
+    ran.clear()
+    warming.warm_up(spark, tmp_path, 10, of_joins=True)
+    assert ran == ["tidegate", "tidegate_files", "spark_memory"] + [
+        "tidegate",
+        "tidegate_files",
+        "spark_memory",
+        "spark_bucketed",
+    ]
