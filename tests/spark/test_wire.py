@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DoubleType
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing, spark_schema
 from tidegate.runtime.spark.worker.as_pandas import as_pandas
-from tidegate.runtime.spark.worker.wire import LIST_BYTES, ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.worker.wire import LIST_BYTES, ROWS, WHOLE_ROWS, outgoing, rows_of, wire_schema
 
 SIZES = Tuning()
 METRICS = {"records": "sum", "lateness": "sum(late_ms) / sum(records)", "slowest": "max"}
@@ -38,7 +38,13 @@ def sent(table: pa.Table, *more: pa.Table) -> list[pa.Table]:
 
 
 def lists(tables: list[pa.Table]) -> list[list[dict[str, object]]]:
-    return [rows for table in tables for rows in table[ROWS].to_pylist() if rows is not None]
+    return [rows for table in tables for rows in column(table).to_pylist() if rows is not None]
+
+
+def column(table: pa.Table) -> pa.ChunkedArray:
+    """The lists of a table; its numbers have none."""
+    assert table[ROWS].null_count == len(table) or table[WHOLE_ROWS].null_count == len(table)
+    return table[WHOLE_ROWS if table[ROWS].null_count else ROWS]
 
 
 def test_every_row_is_in_one_list_and_in_order() -> None:
@@ -49,7 +55,7 @@ def test_every_row_is_in_one_list_and_in_order() -> None:
     found = lists(tables)
     assert [row["n"] for rows in found for row in rows] == list(range(long))
     assert max(map(len, found)) == SIZES.list_rows
-    assert max(len(table[ROWS].combine_chunks().flatten()) for table in tables) == SIZES.frame_rows
+    assert max(len(column(table).combine_chunks().flatten()) for table in tables) == SIZES.frame_rows
 
 
 @pytest.mark.parametrize(("bytes_", "rows"), [(LIST_BYTES // 4, 3), (2 * LIST_BYTES, 1)])
@@ -64,7 +70,7 @@ def test_numbers_leave_last_and_once_each_in_its_column() -> None:
     """A number that a task does not send is null there; a number of two metrics is sent once."""
     table = pa.table({"records": ["a column of the same name"]})
     *_, last = sent(table)
-    assert last.to_pylist() == [{ROWS: None, "records": 5.0, "late_ms": 7.5, "slowest": None}]
+    assert last.to_pylist() == [{ROWS: None, WHOLE_ROWS: None, "records": 5.0, "late_ms": 7.5, "slowest": None}]
     assert wire_schema(table.schema, METRICS).names == last.column_names
 
 
@@ -80,6 +86,35 @@ def test_columns_of_a_frame_pass_by_the_conversion_of_nested_values() -> None:
     for column in (frame["x"], frame.iloc[:, 0], frame[["x"]].iloc[:, 0]):
         assert arrow_of(column) == "[[nan, None], None, []]"
     assert arrow_of(pd.Series(values)) == "[[None, None], None, []]"
+
+
+SOME_NULL = pa.table({"n": [4, None], "text": ["d", "e"], "inner": [{"x": 1}, {"x": 2}]})
+NO_NULL = pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"], "inner": [{"x": 1}, {"x": None}, {"x": 3}]})
+
+
+def test_rows_without_nulls_have_a_column_of_their_own() -> None:
+    """A null inside of a value is no null of its column. A table is sent frame by frame, and so judged."""
+    first, second, _ = sent(NO_NULL, SOME_NULL)
+    assert (first[ROWS].null_count, second[WHOLE_ROWS].null_count) == (1, 1)
+    assert lists([first, second]) == [NO_NULL.to_pylist(), SOME_NULL.to_pylist()]
+    late = pa.table({"n": [*range(SIZES.frame_rows), None]})
+    assert [table[WHOLE_ROWS].null_count == 0 for table in sent(late)] == [True, False, False]
+
+
+@pytest.mark.spark
+def test_rows_with_and_without_nulls_arrive_in_order(spark: SparkSession) -> None:
+    """And every column of the result may be null, whichever way its rows took."""
+
+    def send(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in sent(NO_NULL, SOME_NULL, NO_NULL):
+            yield from table.to_batches()
+
+    schema = NO_NULL.schema
+    out = spark.range(0, 1, 1, 1).mapInArrow(send, spark_schema(wire_schema(schema, METRICS)))
+    rows = rows_of(observing(out, METRICS, "numbers"), schema)
+    wanted = [*NO_NULL.to_pylist(), *SOME_NULL.to_pylist(), *NO_NULL.to_pylist()]
+    assert [row.asDict(recursive=True) for row in rows.collect()] == wanted
+    assert all(each.nullable for each in rows.schema)
 
 
 @pytest.mark.spark

@@ -20,8 +20,9 @@ from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 if TYPE_CHECKING:
     from tidegate.runtime.spark.worker.processor import Outcome
 
-# The column of lists; each number of a task has a column of its own, which is null beside lists.
-ROWS = "_rows"
+# The columns of lists. Of a list in the second one no row has a null: Spark copies every value of a list, and need not
+# ask for each whether it is null (decision 0067). Each number of a task has a column of its own, null beside lists.
+ROWS, WHOLE_ROWS = "_rows", "_whole_rows"
 # Most bytes of a list, about: Spark holds a list whole.
 LIST_BYTES = 1 << 20
 LARGEST_LONG = 2**63 - 1
@@ -35,11 +36,12 @@ def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
     A timestamp travels as integer microseconds: pandas would read it in the session's time zone.
     """
     numbers = [pa.field(name, kind) for name, kind in _term_types(metrics).items()]
-    return pa.schema([pa.field(ROWS, pa.list_(_row_type(rows))), *numbers])
+    return pa.schema([*(pa.field(name, _lists(rows, name)) for name in (ROWS, WHOLE_ROWS)), *numbers])
 
 
-def _row_type(rows: pa.Schema) -> pa.DataType:
-    return pa.struct([(field.name, _wire_type(field.type)) for field in rows])
+def _lists(rows: pa.Schema, column: str) -> pa.DataType:
+    """The type of the lists in `column`."""
+    return pa.list_(pa.struct([pa.field(field.name, _wire_type(field.type), column == ROWS) for field in rows]))
 
 
 def _wire_type(type_: pa.DataType) -> pa.DataType:
@@ -89,7 +91,8 @@ def outgoing(
     for part in outcome.parts:
         for start in range(0, part.num_rows, tuning.frame_rows):
             frame = part.slice(start, tuning.frame_rows)
-            yield _wire({ROWS: _in_lists(frame, schema.field(ROWS).type, tuning.list_rows)}, schema)
+            column = ROWS if any(values.null_count for values in frame.columns) else WHOLE_ROWS
+            yield _wire({column: _in_lists(frame, schema.field(column).type, tuning.list_rows)}, schema)
     numbers = {
         name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _term_types(metrics).items()
     }
@@ -125,7 +128,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
     """The rows, with the columns of `rows`, in the lists that `outgoing` made."""
-    taken_apart = out.select(F.inline(ROWS))
+    taken_apart = out.select(F.inline(F.coalesce(WHOLE_ROWS, ROWS)))
     if all(_wire_type(field.type) == field.type for field in rows):
         return taken_apart  # Spark plans each node of a query anew in every batch
     return taken_apart.select(*[_public(field) for field in rows])
