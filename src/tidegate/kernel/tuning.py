@@ -63,7 +63,9 @@ class Tuning:
         pairs           pairs of records that are found at a time
         open_stretches  stretches that span the time for which a record is open
         merged_rows     runs of open records that together have more rows than this are not merged
-        range_rows      a range of a table with more rows than this is split
+        range_rows      a range of a table with more rows than this is split: a small batch adds a run to each range
+        read_whole_rows a table is read and written whole only if its rows and the keys of the batch are together up to
+                        this many: more would take too much memory
         copy_bytes      bytes of all copies of runs in a process; runs of a larger state without a copy are decoded
         copy_steps      a copy that was not used for this many steps makes room for others
         range_records   records of a copy with hashes of one range, about
@@ -105,7 +107,8 @@ class Tuning:
     pairs: int = 150_000
     open_stretches: int = 4
     merged_rows: int = 1_000_000
-    range_rows: int = 500_000
+    range_rows: int = 1_000_000
+    read_whole_rows: int = 900_000
     copy_bytes: int = 64 << 20
     copy_steps: int = 256
     range_records: int = 16

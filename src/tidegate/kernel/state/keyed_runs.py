@@ -132,9 +132,15 @@ class KeyedRuns:
                 yield from map(self.current, merged_parts(runs, self.runs.tuning.block_rows, _ORDER))
 
     def are_many(self, hashes: Hashes) -> bool:
-        """Whether these keys are so many that `whole` and `replace` take less time than `find` and `add`."""
+        """Whether these keys are so many that `whole` and `replace` take less time than `find` and `add`.
+
+        Not if the table is so large that reading it whole takes much memory.
+        """
         rows = self.index.totals().rows
-        return _many(len(hashes), rows) and _many(count_keys(hashes), rows)
+        if not _many(len(hashes), rows):
+            return False
+        keys = count_keys(hashes)
+        return _many(keys, rows) and rows + keys <= self.runs.tuning.read_whole_rows
 
     def whole(self) -> pa.Table | None:
         """The current versions, None if there are none. Nothing but a newer version may make a version obsolete."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import concat_tables
-from tidegate.kernel.columns.row_bytes import Extents, extents, together
+from tidegate.kernel.columns.row_bytes import Extents, extents, has_form, together
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Run
 from tidegate.kernel.state.run_merging import Between, InTable, Sorted, merged_parts
@@ -90,10 +90,7 @@ class SortedRuns:
         keeps  whether to make missing copies, if there is room
         """
         for at, part in enumerate(self.contents(number).runs):
-            run = self.run(number, at, part)
-            if keeps and isinstance(run, InTable):
-                self._keep(part.digest, run.rows)
-            yield run
+            yield self._copied(number, at, part) if keeps else self.run(number, at, part)
 
     def read(self, number: int) -> Iterator[pa.Table]:
         """The rows of a partition, run by run and in blocks."""
@@ -133,7 +130,7 @@ class SortedRuns:
         copy = None
         if copies and self._room(runs, total):
             # A copy needs the number of rows, which is known only now: the rows are read once more.
-            copy = Run.of(frames.decode(frames.SEGMENT, frame)[1], together(columns), total, self.store)
+            copy = Run.of(_decoded(frames.opened(frames.SEGMENT, frame)[1]), together(columns), total, self.store)
         return frame, total, copy
 
     def write(
@@ -175,10 +172,22 @@ class SortedRuns:
         more = total * RECORD_BYTES - sum(run.memory for run in runs if isinstance(run, Run))
         return self.copies.room(more, self.tuning)
 
-    def _keep(self, digest: str, rows: pa.Table) -> None:
-        fits = self.copies.room(rows.num_rows * RECORD_BYTES, self.tuning)
-        if fits and (run := Run.of([rows], extents(rows), rows.num_rows, self.store)) is not None:
-            self.copies.put(digest, run, self.tuning)
+    def _copied(self, number: int, segment: int, part: Part) -> Sorted:
+        """A run: its copy, which is made if it is missing and there is room, else its decoded frame.
+
+        A copy needs the extents of all tables of the frame. So they are decoded twice, but only one at a time.
+        """
+        run = self.copies.get(part.digest)
+        if isinstance(run, Run):
+            return run
+        tables = frames.opened(frames.SEGMENT, self.store.read(number, segment))[1]
+        first = tables[0].table()
+        if self.copies.room(part.rows * RECORD_BYTES, self.tuning) and all(map(has_form, first.schema.types)):
+            columns = together([extents(first), *map(extents, _decoded(tables[1:]))])
+            if (copy := Run.of(_decoded(tables), columns, part.rows, self.store)) is not None:
+                self.copies.put(part.digest, copy, self.tuning)
+                return copy
+        return InTable(concat_tables([first, *_decoded(tables[1:])]))
 
 
 def unmerged(parts: list[Part], count: int, most: int) -> tuple[int, list[Part]]:
@@ -192,6 +201,10 @@ def unmerged(parts: list[Part], count: int, most: int) -> tuple[int, list[Part]]
         kept -= 1
         count += parts[kept].rows
     return kept, parts[kept:]
+
+
+def _decoded(tables: Iterable[frames.Encoded]) -> Iterator[pa.Table]:
+    return (each.table() for each in tables)
 
 
 def _encoded(parts: Iterator[pa.Table], bodies: list[memoryview]) -> Iterator[pa.Table]:
