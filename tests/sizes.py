@@ -26,6 +26,7 @@ SMALL = Tuning(
     pairs=2,
     open_stretches=2,
     range_rows=3,
+    read_whole_rows=5,
     merged_rows=3,
     copy_bytes=200,
     copy_steps=1,

@@ -219,6 +219,7 @@ def small_sizes() -> st.SearchStrategy[Tuning]:
         copy_steps=st.sampled_from([0, 1, 256]),
         range_records=st.sampled_from([1, 16]),
         range_rows=st.sampled_from([1, 3, 1_000]),
+        read_whole_rows=st.sampled_from([0, 5, 1_000]),
         gap_bytes=st.sampled_from([0, 40, 2_048]),
         block_rows=st.sampled_from([1, 3, 1_000]),
     )

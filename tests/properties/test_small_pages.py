@@ -23,6 +23,7 @@ SMALL = Tuning(
     whole_rows=1,
     whole_times=1,
     range_rows=2,
+    read_whole_rows=4,
     block_rows=2,
 )
 """Sizes so small that few windows fill pages, buckets and tables, and few rows are stored by key."""

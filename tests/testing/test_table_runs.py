@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tidegate as tg
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
+from tidegate.kernel.state.frames import Encoded
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
@@ -29,7 +31,16 @@ PRICES = pa.schema(
         pa.field("gone", pa.bool_()),
     ]
 )
-SMALL = Tuning(range_rows=6, block_rows=4, copy_bytes=3_000, file_bytes=100, page_logs=3, fanout=3, root_entries=2)
+SMALL = Tuning(
+    range_rows=6,
+    read_whole_rows=60,
+    block_rows=4,
+    copy_bytes=3_000,
+    file_bytes=100,
+    page_logs=3,
+    fanout=3,
+    root_entries=2,
+)
 
 
 def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
@@ -230,6 +241,49 @@ def test_tables_give_the_same_however_their_runs_are_cut_and_copied(seed: int, h
         assert held == [shown] * 2 or not changes or (histories and min(held) >= shown)
         most = max(most, len(ranges(drivers[0])))
     assert len(ranges(drivers[1])) <= 1 < most
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_copy_is_made_from_one_table_of_a_run_at_a_time(copied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new worker makes copies of runs of a million rows. Rows with lists have no copies: a run is decoded whole."""
+    schema = PRICES if copied else PRICES.append(pa.field("list", pa.list_(pa.int64())))
+    rows = [{"user": f"{n}", "ts": 0, "o": n, "p": 0, "price": n, "gone": False} for n in range(40)]
+    driver = TopologyTestDriver(lookups(schema), tuning=Tuning(block_rows=4))
+    driver.pipe_batch(rows if copied else [row | {"list": [0]} for row in rows], "prices")
+    monkeypatch.setattr(sorted_runs, "COPIES", copies := Copies())
+    alive: list[weakref.ref[pa.Table]] = []
+    together: list[int] = []
+    decode = Encoded.table
+
+    def table(one: Encoded) -> pa.Table:
+        found = decode(one)
+        alive.append(weakref.ref(found))
+        together.append(sum(each() is not None for each in alive))
+        return found
+
+    monkeypatch.setattr(Encoded, "table", table)
+    driver.pipe_batch([{"user": "7", "ts": 1, "amount": 1, "p": 0, "o": 1}], "orders")
+    assert [row["price"] for row in driver.read_output()] == [7]
+    assert len(copies.held) == copied
+    assert (max(together) <= 3) == copied, together
+
+
+def test_a_large_table_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows and the keys of the batch are counted together."""
+    driver = TopologyTestDriver(counted(), tuning=Tuning(read_whole_rows=5))
+    read: list[int] = []
+    whole = KeyedRuns.whole
+    monkeypatch.setattr(
+        KeyedRuns, "whole", lambda versions: read.append(versions.index.totals().rows) or whole(versions)
+    )
+    for number, users in enumerate(("abc", "ab", "abc")):
+        events = [{"user": user, "ts": number, "n": 10**number, "p": 0, "o": number} for user in users]
+        driver.pipe_batch([event | {"o": 10 * number + at} for at, event in enumerate(events)])
+        # Users by total: 2 of 3 users are 5 rows together, 3 of 3 are 6.
+        assert (3 in read) == (number == 1), (number, read)
+        read.clear()
+    groups = {row["total"]: row["users"] for row in driver.read_state("groups")}
+    assert groups == {1: 0, 11: 0, 101: 1, 111: 2}
 
 
 EVENTS = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
