@@ -1,7 +1,8 @@
 """The cost of an emitted row on its way from Python through `observe()`: sent one by one, and in lists.
 
 `python -m benchmarks.emitted_rows`, with `PYTHONPATH=src` where tidegate is not installed. Rows of a windowed count and
-sum with the metrics of final results, from `mapInArrow` into a sink that drops them, both ways in turns.
+sum with the metrics of final results, from `mapInArrow` into a sink that drops them, all ways in turns. Lists whose
+rows have no null travel in a column of their own, so lists are sent with and without some nulls.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.options import arguments, save, say, session, versions
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing, spark_schema
-from tidegate.runtime.spark.worker.wire import ROWS, outgoing, rows_of, wire_schema
+from tidegate.runtime.spark.worker.wire import ROWS, WHOLE_ROWS, outgoing, rows_of, wire_schema
 from tidegate.spec.metrics import numbers
 
 TASKS = 2
@@ -38,12 +39,13 @@ METRICS = numbers(("final", "suppression", "unbound"))
 
 
 @cache
-def _part(rows: int) -> pa.Table:
-    """A part of `rows` rows. Cached in a worker: making it is not measured."""
+def _part(rows: int, nulls: bool) -> pa.Table:
+    """A part of `rows` rows, some with a null if `nulls`. Cached in a worker: making it is not measured."""
     at = np.arange(rows)
     start, end = (pa.array(np.full(rows, us)).cast(SCHEMA.field("window_start").type) for us in (0, 120_000_000))
     keys = pa.array([f"key-{number:08d}" for number in range(rows)])
-    return pa.table([keys, start, end, pa.array(at % 7), pa.array(at * 0.5)], schema=SCHEMA)
+    counts = pa.array(at % 7, mask=(at % 7_000 == 0) & nulls)  # no null changes a sum
+    return pa.table([keys, start, end, counts, pa.array(at * 0.5)], schema=SCHEMA)
 
 
 @dataclass
@@ -51,20 +53,21 @@ class _Rows:
     """A result with `rows` rows in one part."""
 
     rows: int
+    nulls: bool = False
     metrics: dict[str, float] = field(default_factory=lambda: {"records": 1.0, "late": 0.0})
     wake_at: int | None = None
 
     @property
     def parts(self) -> Iterator[pa.Table]:
-        yield _part(self.rows)
+        yield _part(self.rows, self.nulls)
 
 
-def in_lists(source: DataFrame, rows: int) -> DataFrame:
-    """`rows` rows in lists, as tidegate sends them."""
+def in_lists(source: DataFrame, rows: int, nulls: bool = False) -> DataFrame:
+    """`rows` rows in lists, as tidegate sends them; some have a null if `nulls`."""
 
     def send(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(tasks)  # or else Spark takes another worker the next time
-        for table in outgoing(SCHEMA, METRICS, _Rows(rows)):
+        for table in outgoing(SCHEMA, METRICS, _Rows(rows, nulls)):
             yield from table.to_batches()
 
     wire = spark_schema(wire_schema(SCHEMA, METRICS))
@@ -74,7 +77,8 @@ def in_lists(source: DataFrame, rows: int) -> DataFrame:
 def one_by_one(source: DataFrame, rows: int) -> DataFrame:
     """The same rows one by one; metrics have columns of their own, in a row of their own that is filtered out."""
     wire = wire_schema(SCHEMA, METRICS)
-    schema = pa.schema([*wire.field(ROWS).type.value_type, *(each for each in wire if each.name != ROWS)])
+    lists = (ROWS, WHOLE_ROWS)
+    schema = pa.schema([*wire.field(ROWS).type.value_type, *(each for each in wire if each.name not in lists)])
 
     def send(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(tasks)
@@ -91,7 +95,11 @@ def one_by_one(source: DataFrame, rows: int) -> DataFrame:
     return out.selectExpr("key", start, end, "n", "total")
 
 
-FORMS: dict[str, Callable[[DataFrame, int], DataFrame]] = {"one by one": one_by_one, "in lists": in_lists}
+FORMS: dict[str, Callable[[DataFrame, int], DataFrame]] = {
+    "one by one": one_by_one,
+    "in lists, some with nulls": partial(in_lists, nulls=True),
+    "in lists without nulls": in_lists,
+}
 
 
 def measure(spark: SparkSession, rows: int, turns: int) -> dict[str, list[float]]:

@@ -81,9 +81,9 @@ def read(events: Iterable[dict[str, Any]]) -> dict[Key, Execution]:
             of_stage |= dict.fromkeys(event["Stage IDs"], key)
         elif kind == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
             tasks[event["Stage ID"]].append(_task(event["Task Info"]))
-        elif kind == "SparkListenerStageCompleted" and (told := event["Stage Info"])["Stage ID"] in of_stage:
-            stage = Stage(told["Submission Time"], told["Completion Time"], tasks[told["Stage ID"]])
-            stages[of_stage[told["Stage ID"]]].append(stage)
+        elif kind == "SparkListenerStageCompleted" and (info := event["Stage Info"])["Stage ID"] in of_stage:
+            stage = Stage(info["Submission Time"], info["Completion Time"], tasks[info["Stage ID"]])
+            stages[of_stage[info["Stage ID"]]].append(stage)
     return {key: Execution(min(times), max(times), stages[key]) for key, times in spans.items()}
 
 

@@ -68,15 +68,15 @@ class JoinRace:
         for contestant in contestants:
             if contestant.answers:
                 over[first(files, contestant.batches)].append(contestant)
-        told = []
+        sentences = []
         for folder, same in over.items():
             digests = {each.label: [Digest.all(one.digests) for one in runs[each.name]] for each in same}
             if not any(each.name.startswith("tidegate") for each in same):
                 reference = next(each for each in self.contestants if each.name == FILES)
                 digests[f"{reference.label} (not timed)"] = [Digest.all(run(spark, reference, folder).digests)]
             rows, batches = compared(digests).rows, len(rows_of(folder)) - 1
-            told.append(f"{rows:,} rows of {batches} micro-batches, equal in every run of {len(same)} contestants")
-        return "; ".join(told) or "nothing to compare"
+            sentences.append(f"{rows:,} rows of {batches} micro-batches, equal in every run of {len(same)} contestants")
+        return "; ".join(sentences) or "nothing to compare"
 
 
 def timed(one: Run) -> Run:

@@ -156,8 +156,8 @@ def progress_of(query: StreamingQuery) -> list[dict[str, Any]]:
 
 
 def digest(progress: dict[str, Any]) -> Digest:
-    told = progress.get("observedMetrics", {}).get("digest", {})
-    return Digest(told.get("rows") or 0, told.get("total") or 0, told.get("xor") or 0)
+    observed = progress.get("observedMetrics", {}).get("digest", {})
+    return Digest(observed.get("rows") or 0, observed.get("total") or 0, observed.get("xor") or 0)
 
 
 def rows_of(folder: Path) -> list[int]:

@@ -3,7 +3,7 @@
 `python -m benchmarks.open_records`. `--before FOLDER` also runs the same with the tidegate of another checkout, each
 point in a process of its own. The inputs of J3 and J4 (`workloads.open_joins`) and J6 (`workloads.large_table`) go
 through pack and step of one task without Spark. N is a number of `--open`. The open records come first; the table has
-the median of the small batches after them, of 5,000 records a side.
+the median of the small batches after them, of 5,000 records a side, and the milliseconds of the slowest one.
 
 J4        N records are open in one hour.
 J4-hot    The same; one key has a tenth of the left records.
@@ -16,6 +16,7 @@ updates   N keys are in one window before small batches of 10,000 records. (`--r
           that have all keys.)
 updates-function
           The same with a Python function instead of a sum.
+table     N keys are in a table without windows before small batches of 10,000 records.
 sessions, sliding
           N windows of N keys are open, each for an hour. Half of the 10,000 records of a small batch have these keys,
           the others new keys, and about as many windows close. (With `--rows` of all keys or more, all records have
@@ -41,7 +42,7 @@ from benchmarks import before
 from benchmarks.inputs import HALVES
 
 OPEN = (100_000, 1_000_000, 10_000_000)
-UPDATES = ("updates", "updates-function")
+UPDATES = ("updates", "updates-function", "table")
 BY_KEY = ("sessions", "sliding")
 HOWS = {"J1-inner": ("inner", 1), "J1-inner-5": ("inner", 5), "J1-left": ("left", 1), "J1-left-5": ("left", 5)}
 """How the records of these join, and about the number of pairs of a record."""
@@ -68,7 +69,7 @@ class Prepared:
     batches: Iterator[list[list[Any]]]
 
 
-def two_streams(workload: str, entries: int, rows: int) -> Prepared:
+def two_streams(workload: str, entries: int, rows: int, small: int) -> Prepared:
     """J3 and J4: `entries` records are open before the small batches. J1: all batches are alike."""
     import tidegate as tg
     from benchmarks.two_sides import GRACE_MS, VALUES, Half, Shape, Stretch, halves, span_for
@@ -78,12 +79,12 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
 
     how, pairs = HOWS.get(workload, (HOW, 1))
     if workload in HOWS:
-        stretch = Stretch(1 + BATCHES, rows, span_for(pairs, rows, entries, WINDOW_MS))
+        stretch = Stretch(1 + small, rows, span_for(pairs, rows, entries, WINDOW_MS))
         point = Point(entries, Shape(entries, WINDOW_MS, (stretch,)), load=1)
     elif workload == "J3":
-        point = long_window(entries // (2 * rows), rows, BATCHES)
+        point = long_window(entries // (2 * rows), rows, small)
     else:
-        point = same_window(entries, rows, BATCHES)
+        point = same_window(entries, rows, small)
     if workload == "J4-hot":
         point = replace(point, shape=replace(point.shape, hot_percent=(10, 0)))
     names = named(point.shape.keys)
@@ -100,7 +101,7 @@ def two_streams(workload: str, entries: int, rows: int) -> Prepared:
     return Prepared(operation(left.join(right, windows, cast(Literal["inner", "left"], how)).node), point.load, batches)
 
 
-def stream_and_table(entries: int, rows: int) -> Prepared:
+def stream_and_table(entries: int, rows: int, small: int) -> Prepared:
     """J6: a table of `entries` keys is loaded before the small batches."""
     import numpy as np
 
@@ -109,7 +110,7 @@ def stream_and_table(entries: int, rows: int) -> Prepared:
     from benchmarks.workloads import large_table
     from tidegate.plan import operation
 
-    shape = large_table.Shape(entries, 2 * rows, max(1, rows // 5), BATCHES)
+    shape = large_table.Shape(entries, 2 * rows, max(1, rows // 5), small)
     names = named(entries * 2)
     left, right = tg.stream("left", **ORDER, stream_time="max"), tg.table("right", **ORDER)
 
@@ -126,8 +127,8 @@ def stream_and_table(entries: int, rows: int) -> Prepared:
     return Prepared(operation(left.left_join(right).node), shape.load, batches())
 
 
-def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
-    """Updates of one window, which has `entries` keys before the small batches."""
+def window_of_updates(workload: str, entries: int, rows: int, small: int) -> Prepared:
+    """Updates of one window, or of a table, which has `entries` keys before the small batches."""
     import numpy as np
 
     import tidegate as tg
@@ -135,15 +136,16 @@ def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
 
     names, rng, load = named(entries), np.random.default_rng([2026, entries]), max(1, -(-entries // LOAD_ROWS))
     window = tg.TimeWindows.of_size_with_no_grace("1 day")
-    windowed = tg.stream("events", **ORDER).group_by_key().windowed_by(window)
-    if workload == "updates":
+    grouped = tg.stream("events", **ORDER).group_by_key()
+    windowed: Any = grouped if workload == "table" else grouped.windowed_by(window)
+    if workload != "updates-function":
         table = windowed.agg(total=tg.sum("amount"))
     else:
         table = windowed.reduce(lambda total, amount: total + amount, "amount", "total")
 
     def batches() -> Iterator[list[list[Any]]]:
         every, offset = np.array_split(rng.permutation(entries), load), 0
-        for number in range(load + BATCHES):
+        for number in range(load + small):
             keys = every[number] if number < load else rng.integers(0, entries, 2 * rows)
             at = np.full(len(keys), 1_000 + number)
             yield [[record_batch(names, keys, "amount", keys % 97, at, 0, offset)]]
@@ -152,7 +154,7 @@ def window_of_updates(workload: str, entries: int, rows: int) -> Prepared:
     return Prepared(operation(table.node), load, batches())
 
 
-def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
+def windows_of_keys(workload: str, entries: int, rows: int, small: int) -> Prepared:
     """Final results of sessions or sliding windows, `entries` of which are open before the small batches."""
     import numpy as np
 
@@ -167,7 +169,7 @@ def windows_of_keys(workload: str, entries: int, rows: int) -> Prepared:
     table = tg.stream("events", **ORDER).group_by_key().windowed_by(windows).agg(total=tg.sum("amount"))
     final = table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     # The first small batch may change the storage of windows; it counts as loading.
-    small = BATCHES + 1
+    small += 1
     names = named(entries + (rows * small if rows < entries else 0))
 
     def times(numbers: Any) -> Any:
@@ -213,7 +215,7 @@ def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partit
     return pa.record_batch(columns)
 
 
-def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
+def measured(workload: str, entries: int, rows: int, small: int = BATCHES) -> dict[str, float]:
     """The numbers of one point by column of the table, with the tidegate that this process imports."""
     from itertools import chain
 
@@ -224,11 +226,13 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
 
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
     if workload in UPDATES:
-        prepared = window_of_updates(workload, entries, rows)
+        prepared = window_of_updates(workload, entries, rows, small)
     elif workload in BY_KEY:
-        prepared = windows_of_keys(workload, entries, rows)
+        prepared = windows_of_keys(workload, entries, rows, small)
     else:
-        prepared = stream_and_table(entries, rows) if workload == "J6" else two_streams(workload, entries, rows)
+        prepared = (
+            stream_and_table(entries, rows, small) if workload == "J6" else two_streams(workload, entries, rows, small)
+        )
     first = next(prepared.batches)
     schemas = [side[0].schema for side in first]
     if workload in (*UPDATES, *BY_KEY):
@@ -253,6 +257,7 @@ def measured(workload: str, entries: int, rows: int) -> dict[str, float]:
         memories.append((had, megabytes("VmHWM")))
         costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
     found = {name: median(cost[name] for cost in costs[prepared.load :]) for name in costs[0]}
+    found["worst"] = max(cost["ms"] for cost in costs[prepared.load :])
     folder.cleanup()
     loading = sum(cost["ms"] for cost in costs[: prepared.load]) / 1e3
     return found | {"load": loading} | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
@@ -297,21 +302,24 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of a version to compare with")
     parser.add_argument("--open", type=int, nargs="+", default=list(OPEN), help="open records of both sides, or keys")
     parser.add_argument("--rows", type=int, default=ROWS, help="the records of a side in a small batch")
+    parser.add_argument("--batches", type=int, default=BATCHES, help="small batches")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--measure", help="measure one point with the tidegate that is imported, print JSON")
     chosen = parser.parse_args()
     if chosen.measure is not None:
-        print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows)))
+        print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows, chosen.batches)))
         return
-    columns = {"ms": "ms", "read": "bytes read", "written": "written", "rows": "rows"}
+    columns = {"ms": "ms", "worst": "ms at most", "read": "bytes read", "written": "written", "rows": "rows"}
     columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step"}
+    with_decimal = ("ms", "worst", "load")
     print(f"{'open records':<24}{'':>8}" + "".join(f"{title:>15}" for title in columns.values()))
     for workload in chosen.workloads:
         for count in chosen.open:
-            arguments = ["--measure", workload, "--open", str(count), "--rows", str(chosen.rows)]
+            arguments = ["--measure", workload, "--open", str(count)]
+            arguments += ["--rows", str(chosen.rows), "--batches", str(chosen.batches)]
             for name, source in before.sources(chosen.before).items():
                 cost: dict[str, Any] = before.measured("benchmarks.open_records", source, arguments)
-                numbers = "".join(f"{cost[column]:>15,.{1 if column in ('ms', 'load') else 0}f}" for column in columns)
+                numbers = "".join(f"{cost[column]:>15,.{1 if column in with_decimal else 0}f}" for column in columns)
                 print(f"{f'{workload}, {count:,}':<24}{name:>8}{numbers}", flush=True)
 
 

@@ -103,10 +103,10 @@ def session(
 def versions(spark: SparkSession) -> dict[str, str]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     return {
         "python": platform.python_version(),
-        "java": told.splitlines()[0],
+        "java": printed.splitlines()[0],
         "tidegate": tg.__version__,
         "spark": spark.version,
         "cores": str(os.cpu_count()),

@@ -121,10 +121,10 @@ def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str
     for label, one in _rows(found).items():
         speed = [cell(each[label]) if label in each else "" for _, cell in speeds for each in rows.values()]
         lines.append(_line([label, *speed, *(cell(one) for _, cell in others)]))
-    told = [_bar(bar, f", {of}" if several else "") for of, each in by_settings.items() for bar in each["bars"]]
-    told += [f"* {who}: not measured. {why}" for who, why in found.get("unable", {}).items()]
+    verdicts = [_bar(bar, f", {of}" if several else "") for of, each in by_settings.items() for bar in each["bars"]]
+    verdicts += [f"* {who}: not measured. {why}" for who, why in found.get("unable", {}).items()]
     agreed = [f"{who}: {what}." for who, what in found["agreement"].items()]
-    return "\n".join([*lines, "", *told, "", *agreed]).rstrip()
+    return "\n".join([*lines, "", *verdicts, "", *agreed]).rstrip()
 
 
 def _rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -182,8 +182,8 @@ def _growth(report: dict[str, Any]) -> str:
         path = PAGE.parent / "benchmarks" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         path.write_text(drawn(axis["label"], axis["points"]), encoding="utf-8")
-        told = ", ".join(map(_point, axis["points"]))
-        lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {told}.", ""]
+        points = ", ".join(map(_point, axis["points"]))
+        lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {points}.", ""]
     return "\n".join(lines).rstrip()
 
 

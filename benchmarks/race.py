@@ -207,17 +207,17 @@ def _in_median_batch(runs: Sequence[Timed]) -> int | None:
 
 def judged(bars: tuple[Bar, ...], runs: Mapping[str, Sequence[Timed]]) -> list[dict[str, Any]]:
     """Each bar for each contestant of tidegate: its speed over the fastest of the others, within a turn."""
-    told = []
+    verdicts = []
     for bar in bars:
         for name in (name for name in bar.ours if name in runs):
             others = [other for other in bar.others if other in runs]
             if not others:
                 continue
             times = min(ratio(runs[name], runs[other]) for other in others)
-            told.append({"contestant": name, "others": others, "times": times, "at_least": bar.at_least})
+            verdicts.append({"contestant": name, "others": others, "times": times, "at_least": bar.at_least})
             who, verdict = " and ".join(others), "reached" if times >= bar.at_least else "NOT reached"
             say(f"  {name} is {times:.2f} times as fast as {who}; the bar of {bar.at_least:.3g} is {verdict}")
-    return told
+    return verdicts
 
 
 def ratio(mine: Sequence[Timed], others: Sequence[Timed]) -> float:

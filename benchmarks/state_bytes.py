@@ -72,8 +72,8 @@ def measure(spark: SparkSession, size: int, folder: Path) -> dict[str, dict[str,
                 found[form]["read"].append(read)
 
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    told = ticks.selectExpr("0 as task").groupBy("task")
-    rows = told.transformWithStateInPandas(_Values(size), "form string, write double, read double", "Update", "None")
+    grouped = ticks.selectExpr("0 as task").groupBy("task")
+    rows = grouped.transformWithStateInPandas(_Values(size), "form string, write double, read double", "Update", "None")
     query = rows.writeStream.outputMode("update").option("checkpointLocation", str(folder)).foreachBatch(note).start()
     try:
         while sum(len(each["read"]) for each in found.values()) < BATCHES * len(FORMS):

@@ -86,9 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def turn(folder: Path, workload: str, scratch: Path, given: list[str]) -> Turn:
     """One turn of a workload by the version in `folder`; raises CalledProcessError with its output if it fails."""
-    told = scratch / "told.json"
-    told.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "benchmarks.suite", "--only", workload, "--repeat", "1", "--json", str(told)]
+    report = scratch / "run.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.suite", "--only", workload, "--repeat", "1", "--json", str(report)]
     command += ["--data", str(scratch / "data"), *given]
     environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -96,7 +96,7 @@ def turn(folder: Path, workload: str, scratch: Path, given: list[str]) -> Turn:
     if done.returncode:
         say(done.stdout + done.stderr)
         done.check_returncode()
-    contestants = json.loads(told.read_text(encoding="utf-8"))["workloads"][workload]["contestants"]
+    contestants = json.loads(report.read_text(encoding="utf-8"))["workloads"][workload]["contestants"]
     return Turn(
         {name: _speed(each) for name, each in contestants.items()},
         {name: each.get("peak_worker_mib", 0) for name, each in contestants.items()},

@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
             ]
             of = versions(spark)
         # The log is complete only after the session.
-        found = told(ran, event_log.executions(folder / "log"))
+        found = reported(ran, event_log.executions(folder / "log"))
     chosen = {"smoke": options.smoke, "full": options.full, "only": options.only, "contestants": options.contestants}
     report = {"workloads": found, "settings": chosen, "versions": of, "seconds": round(time.monotonic() - began)}
     save(report, options.json)
@@ -169,7 +169,7 @@ def ran(spark: SparkSession, work: Work, contestant: Contestant, files: Path, fi
     return Ran(work, contestant, with_input[first : len(with_input) - work.behind], records(folder))
 
 
-def told(runs: list[Ran], executions: dict[Key, Execution]) -> dict[str, Any]:
+def reported(runs: list[Ran], executions: dict[Key, Execution]) -> dict[str, Any]:
     """Print the table of each workload, and return the parts of every micro-batch as JSON."""
     found: dict[str, Any] = {}
     for one in runs:

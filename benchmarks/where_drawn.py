@@ -117,6 +117,6 @@ def _largest(contestant: dict[str, Any]) -> str:
     """A sentence on the largest parts of the median batch, and the rest that no part has."""
     one = median_of(contestant["batches"])
     parts = sorted(one["parts"], key=lambda part: -part[2])[:4]
-    told = ", ".join(f"{name} ({where}) {ms / one['ms']:.0%}" for where, name, ms in parts)
+    largest = ", ".join(f"{name} ({where}) {ms / one['ms']:.0%}" for where, name, ms in parts)
     rest = next(ms for _, name, ms in one["parts"] if name == REST)
-    return f"{contestant['label']}: {one['ms']:,} ms; most in {told}; {REST} {rest / one['ms']:.1%}"
+    return f"{contestant['label']}: {one['ms']:,} ms; most in {largest}; {REST} {rest / one['ms']:.1%}"

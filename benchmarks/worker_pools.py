@@ -64,7 +64,7 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
 
     Raises AssertionError if the rows of the ways differ.
     """
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     last = list(WAYS)[-1]
     for query in found[last][0]:
         runs = {way: [each[query] for each in turns] for way, turns in found.items()}
@@ -83,8 +83,8 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
             }
             for way, each in runs.items()
         }
-        told[query] = {"seconds": took, "ratios": ratios, "mib": memory}
-    return told
+        found[query] = {"seconds": took, "ratios": ratios, "mib": memory}
+    return found
 
 
 def seconds(query: str, run: Run) -> float:
@@ -114,8 +114,8 @@ def main(argv: list[str] | None = None) -> int:
         for way, mib in each["mib"].items():
             ratios = each["ratios"].get(way, [1.0])
             fast = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            told = f"all Python {mib['all']:.0f}, largest worker {mib['largest']:.0f}, of its own {mib['its own']:.0f}"
-            say(f"  {way:24} {fast:20} {told}")
+            sizes = f"all Python {mib['all']:.0f}, largest worker {mib['largest']:.0f}, of its own {mib['its own']:.0f}"
+            say(f"  {way:24} {fast:20} {sizes}")
     save({"turns": options.turns, "queries": report, "versions": ran_on}, options.json)
     return 0
 

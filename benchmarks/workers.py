@@ -44,13 +44,13 @@ def held(pid):
 threads = len(os.listdir("/proc/self/task"))
 pipes = []
 for _ in range(workers):
-    (come, go), (ready, told) = os.pipe(), os.pipe()
+    (come, go), (ready, answered) = os.pipe(), os.pipe()
     if os.fork() == 0:
         for code in steps:
             os.read(come, 1)
             exec(code)
             loaded = {name.partition(".")[0] for name in sys.modules}
-            os.write(told, b"1" if "pandas" in loaded else b"0")
+            os.write(answered, b"1" if "pandas" in loaded else b"0")
         os.read(come, 1)
         os._exit(0)
     pipes.append((go, ready))

@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class Report:
     """The time of a program, from its first row read (or the start of its job) to its last result."""
 
     rows: int
@@ -66,11 +66,11 @@ class Told:
         print(json.dumps(asdict(self)), flush=True)
 
     @staticmethod
-    def heard(output: str) -> Told:
+    def parsed(output: str) -> Report:
         """From the output of a program; raises ValueError if its last line is not from `say`."""
-        told = json.loads((output.splitlines() or [""])[-1])
-        warm = told.pop("warm")
-        return Told(**told, warm=None if warm is None else (int(warm[0]), float(warm[1])))
+        fields = json.loads((output.splitlines() or [""])[-1])
+        warm = fields.pop("warm")
+        return Report(**fields, warm=None if warm is None else (int(warm[0]), float(warm[1])))
 
 
 def task() -> Task:

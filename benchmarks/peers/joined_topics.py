@@ -188,16 +188,16 @@ def right_rows(shape: Shape) -> Int64s:
 
 def agreed(found: Result, shape: Shape, contestant: Any) -> str:
     """A sentence on the rows of a contestant; AssertionError if they are wrong (the docstring of this module)."""
-    wanted, told = right_rows(shape), f"{len(found.rows):,} rows in its topic, "
+    wanted, sentence = right_rows(shape), f"{len(found.rows):,} rows in its topic, "
     if np.array_equal(found.rows, wanted):
-        return told + "equal to the direct computation"
+        return sentence + "equal to the direct computation"
     missing, more = without(wanted, found.rows), without(found.rows, wanted)
     if contestant.whole or len(more) or has_price(missing).any():
         raise AssertionError(
             f"{contestant.label}: {len(missing):,} of {len(wanted):,} rows are missing "
             f"({int(has_price(missing).sum()):,} pairs), and {len(more):,} are there that should not be"
         )
-    return told + f"each as in the direct computation; {len(missing):,} null-joined ones did not leave"
+    return sentence + f"each as in the direct computation; {len(missing):,} null-joined ones did not leave"
 
 
 def without(some: Int64s, others: Int64s) -> Int64s:

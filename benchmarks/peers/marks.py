@@ -28,10 +28,10 @@ def run(batches: Sequence[int], reached_ms: list[int], last_ms: int, peak: dict[
     )
 
 
-def reached(told: list[list[tuple[int, int]]], wanted: list[int]) -> list[int]:
-    """Times (ms) when the processes together had read `wanted` records; `told`: (records so far, ms) by process."""
+def reached(progress: list[list[tuple[int, int]]], wanted: list[int]) -> list[int]:
+    """Times (ms) when the processes together had read `wanted` records; `progress`: (records so far, ms) by process."""
     steps = []
-    for one in told:
+    for one in progress:
         before = [0, *(records for records, _ in one)]
         steps += [(ms, records - sofar) for (records, ms), sofar in zip(one, before, strict=False)]
     steps.sort()

@@ -114,8 +114,8 @@ def run_of(batches: list[int], progress: list[dict[str, Any]], peak: dict[str, f
     for each in progress:
         took = each["durationMs"]["triggerExecution"] / 1000
         # Not Spark's numInputRows: if workers consume the topic, it counts a chunk of records as one row.
-        sources = (told for name, told in each["observedMetrics"].items() if name.endswith(" source"))
-        if read := sum(told.get("records") or 0 for told in sources):
+        sources = (numbers for name, numbers in each["observedMetrics"].items() if name.endswith(" source"))
+        if read := sum(numbers.get("records") or 0 for numbers in sources):
             rows.append(read)
             seconds.append(took)
         elif seconds:

@@ -63,7 +63,7 @@ class OverFiles:
                 return measure.run(spark, who, files)
             part = replace(shape, batches=who.batches or shape.batches)
             one = peer.run(who, prefix(files, who.batches), _right(part))
-            done[who.name] = replace(who, settings={**one.told.settings, **one.told.versions})
+            done[who.name] = replace(who, settings={**one.report.settings, **one.report.versions})
             return one
 
         contestants: list[Contestant | Peer] = [*OURS, *peers]
@@ -74,7 +74,10 @@ class OverFiles:
         ran = [each for name, each in done.items() if name in runs]
         found = report([*OURS, *ran], runs)
         return found | {
-            "agreement": {"timed runs": agreed, **{name: told for name, told in checked.items() if name in runs}},
+            "agreement": {
+                "timed runs": agreed,
+                **{name: sentence for name, sentence in checked.items() if name in runs},
+            },
             "bars": judged(self.bars, runs),
             "unable": unable,
         }

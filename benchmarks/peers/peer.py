@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from benchmarks.agreement import Rows, differing
 from benchmarks.measure import WARM_UP, peaks, rows_of
 from benchmarks.peers import environment
-from benchmarks.peers.contract import Task, Told, command
+from benchmarks.peers.contract import Report, Task, command
 from benchmarks.peers.environment import HERE
 from benchmarks.race import UnableError
 
@@ -57,7 +57,7 @@ class PeerRun:
     """A run as `race.Timed`, and the report of the program."""
 
     rows: list[int]
-    told: Told
+    report: Report
     jvm_mib: float
     python_mib: float
     worker_mib: float
@@ -65,11 +65,11 @@ class PeerRun:
 
     @property
     def seconds(self) -> list[float]:
-        return [self.told.seconds]
+        return [self.report.seconds]
 
     @property
     def rate(self) -> float:
-        return self.told.rate
+        return self.report.rate
 
     @property
     def median_rate(self) -> None:
@@ -87,14 +87,14 @@ def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
         output = Path(folder) / "rows"
         output.mkdir()
         task = Task(files, output, PARALLELISM, sum(rows[:WARM_UP]), peer.state, peer.jars())
-        told, peak = _carried_out(peer, task, Path(folder) / "log")
-        if told.rows != sum(rows):
-            raise AssertionError(f"{peer.label} read {told.rows:,} of {sum(rows):,} rows")
+        report, peak = _carried_out(peer, task, Path(folder) / "log")
+        if report.rows != sum(rows):
+            raise AssertionError(f"{peer.label} read {report.rows:,} of {sum(rows):,} rows")
         require(peer.label, rows_in(peer.label, output), *right)
-    return PeerRun(rows, told, peak["java"], peak["python"], peak["worker"], busy)
+    return PeerRun(rows, report, peak["java"], peak["python"], peak["worker"], busy)
 
 
-def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Told, dict[str, float]]:
+def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Report, dict[str, float]]:
     # No packages of this process, and no telemetry: Pathway sends it only if these variables name a receiver.
     unset = ("PYTHONPATH", "PYTHONHOME", "PATHWAY_LICENSE_KEY", "PATHWAY_MONITORING_SERVER")
     variables = {name: value for name, value in os.environ.items() if name not in unset}
@@ -120,7 +120,7 @@ def _carried_out(peer: Peer, task: Task, log: Path) -> tuple[Told, dict[str, flo
     if process.returncode:
         raise UnableError(f"{peer.label} ended with status {process.returncode}, and said: {last}")
     try:
-        return Told.heard(said), peak
+        return Report.parsed(said), peak
     except (ValueError, TypeError, KeyError):
         raise UnableError(f"{peer.label} did not tell how long it took; it said: {said[-LAST_WORDS:]} {last}") from None
 

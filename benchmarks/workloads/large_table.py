@@ -211,8 +211,8 @@ class LargeTable:
                 run(spark, contestant, files)  # a turn that is not counted
             here, agreed[str(keys)] = at(shape, spark, files, who, options.repeat or 1)
             if BY_HAND in chosen and keys <= BY_HAND_UP_TO[options.size]:
-                by_hand, told = alone(shape, spark, files)
-                here, agreed[f"{keys} by hand"] = [*here, by_hand], told
+                by_hand, sentence = alone(shape, spark, files)
+                here, agreed[f"{keys} by hand"] = [*here, by_hand], sentence
             found += here
             for one in here:
                 say(f"  {one.entries:12,} keys  {one.label:38} {one.median_s:7.3f} s a batch")

@@ -149,17 +149,17 @@ def _compared(entries: int, digests: dict[str, Digest]) -> str:
 
 def judged(found: list[Found], most: float) -> list[dict[str, Any]]:
     """For each contestant, the time of a batch over the most entries relative to the fewest, against `most`."""
-    told = []
+    verdicts = []
     for name in dict.fromkeys(each.contestant for each in found):
         mine = [each for each in found if each.contestant == name]
         times = round(mine[-1].median_s / mine[0].median_s, 2)
-        told.append({"contestant": name, "times": times, "at_most": most, "of": mine[-1].entries})
+        verdicts.append({"contestant": name, "times": times, "at_most": most, "of": mine[-1].entries})
         worker, jvm = max(each.worker_mib for each in mine), max(each.jvm_mib for each in mine)
         say(
             f"  {mine[0].label}: {times:.2f} times as long with {mine[-1].entries:,} open as with {mine[0].entries:,};"
             f" worker {worker:,.0f} MiB, JVM {jvm:,.0f} MiB"
         )
-    return told
+    return verdicts
 
 
 W5 = OpenEntries()

@@ -144,8 +144,8 @@ def at(
 
     runs = alternate(who, repeat, once)
     left = compared({each.label: [Digest.all(one.digests) for one in whole[each.name]] for each in who})
-    told = f"{left.rows:,} rows, equal in {', '.join(whole)}"
-    return [together(each, point, runs[each.name]) for each in who], told
+    sentence = f"{left.rows:,} rows, equal in {', '.join(whole)}"
+    return [together(each, point, runs[each.name]) for each in who], sentence
 
 
 def together(contestant: Contestant, point: Measured, runs: list[Run]) -> Found:
@@ -158,15 +158,17 @@ def together(contestant: Contestant, point: Measured, runs: list[Run]) -> Found:
 def against(found: list[Found], other: str = "spark_rocksdb_4", at_least: float = 1.0) -> list[dict[str, Any]]:
     """For each contestant of tidegate, its speed over the speed of `other`, at the point with the lowest ratio."""
     theirs = {each.entries: each.median_s for each in found if each.contestant == other}
-    told = []
+    verdicts = []
     for name in dict.fromkeys(each.contestant for each in found if each.contestant.startswith("tidegate")):
         times = [
             theirs[each.entries] / each.median_s for each in found if each.contestant == name and each.entries in theirs
         ]
         if times:
-            told.append({"contestant": name, "others": [other], "times": round(min(times), 2), "at_least": at_least})
+            verdicts.append(
+                {"contestant": name, "others": [other], "times": round(min(times), 2), "at_least": at_least}
+            )
             say(f"  {name} is {min(times):.2f} times as fast as {other} where it is the least")
-    return told
+    return verdicts
 
 
 J3 = OpenJoins(

@@ -158,13 +158,13 @@ class TimeLimit:
 
 
 def _judged(runs: dict[str, list[Run]], hand: list[Run]) -> list[dict[str, Any]]:
-    told = []
+    verdicts = []
     for name, mine in runs.items():
         times = ratio(mine, hand * len(mine))
-        told.append({"contestant": name, "others": [BY_HAND.name], "times": times, "at_least": BAR})
+        verdicts.append({"contestant": name, "others": [BY_HAND.name], "times": times, "at_least": BAR})
         verdict = "reached" if times >= BAR else "NOT reached"
         say(f"  {name} is {times:.1f} times as fast as by hand (which had fewer keys); the bar of {BAR} is {verdict}")
-    return told
+    return verdicts
 
 
 W6 = TimeLimit()

@@ -11,7 +11,7 @@ from benchmarks import page
 from benchmarks.agreement import closed_and_open
 from benchmarks.inputs import SIZE_MS, Shape, write
 from benchmarks.peers import environment, peer
-from benchmarks.peers.contract import Told
+from benchmarks.peers.contract import Report
 from benchmarks.peers.peer import Peer
 from benchmarks.race import UnableError, alternate
 
@@ -20,11 +20,11 @@ SHAPE = Shape(keys=5, rows=200, batches=4)
 PROGRAM = f"""
 import sys
 from collections import Counter
-from benchmarks.peers.contract import Told, millis, pieces, task
+from benchmarks.peers.contract import Report, millis, pieces, task
 
-told = task()
+work = task()
 counts, totals = Counter(), Counter()
-for half in told.halves():
+for half in work.halves():
     for piece in pieces(half):
         for user, ts, amount in zip(piece[0].to_pylist(), millis(piece[1]).to_pylist(), piece[2].to_pylist()):
             place = user, ts - ts % {SIZE_MS}
@@ -33,11 +33,11 @@ for half in told.halves():
 """
 WRITE = """
 lines = [f"{user},{start},{counts[user, start]},{totals[user, start]}\\n" for user, start in sorted(counts)]
-(told.output / "rows.csv").write_text("user,start,count,total\\n" + "".join(lines))
+(work.output / "rows.csv").write_text("user,start,count,total\\n" + "".join(lines))
 """
 TELL = """
 print("something that a library says")
-Told(counts.total(), 2.0, (told.warm_up_rows, 0.5), {"fake": "1"}, {"state": told.state}).say()
+Report(counts.total(), 2.0, (work.warm_up_rows, 0.5), {"fake": "1"}, {"state": work.state}).say()
 """
 
 
@@ -68,7 +68,7 @@ def test_a_peer_that_answers_right(tmp_path: Path) -> None:
     """Its rate excludes its warm-up: 400 of 800 rows, and 0.5 of 2 seconds."""
     one = run(tmp_path, PROGRAM + WRITE + TELL)
     assert one.rows == [200] * 4
-    assert one.told == Told(800, 2.0, (400, 0.5), {"fake": "1"}, {"state": "heap"})
+    assert one.report == Report(800, 2.0, (400, 0.5), {"fake": "1"}, {"state": "heap"})
     assert one.rate == pytest.approx(400 / 1.5)
 
 
@@ -98,7 +98,7 @@ def test_a_peer_that_answers_wrong(tmp_path: Path, wrong: str) -> None:
 
 
 def test_a_window_given_twice_was_not_final(tmp_path: Path) -> None:
-    twice = "lines.append(lines[0])\n(told.output / 'again.csv').write_text('user,start,count,total\\n' + lines[0])\n"
+    twice = "lines.append(lines[0])\n(work.output / 'again.csv').write_text('user,start,count,total\\n' + lines[0])\n"
     with pytest.raises(AssertionError, match="final was not final"):
         run(tmp_path, PROGRAM + WRITE + twice + TELL)
 

@@ -20,7 +20,7 @@ from bytewax.operators.windowing import EventClock, TumblingWindower, fold_windo
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
 from benchmarks.inputs import FIRST_MS, GRACE_MS, SIZE_MS
-from benchmarks.peers.contract import Task, Told, installed, pieces, task
+from benchmarks.peers.contract import Report, Task, installed, pieces, task
 
 ORIGIN = datetime.fromtimestamp(FIRST_MS / 1000, UTC)
 LEAD = timedelta(seconds=2)
@@ -70,8 +70,8 @@ class Partition(StatefulSourcePartition[tuple[str, Value], None]):
 
 
 class Files(FixedPartitionedSource[tuple[str, Value], None]):
-    def __init__(self, told: Task, progress: Progress) -> None:
-        self._halves, self._progress = told.halves(), progress
+    def __init__(self, work: Task, progress: Progress) -> None:
+        self._halves, self._progress = work.halves(), progress
 
     def list_parts(self) -> list[str]:
         return [str(number) for number in range(len(self._halves))]
@@ -107,7 +107,7 @@ def add(totals: Totals, value: Value) -> Totals:
     return count + 1, total + value[1]
 
 
-def dataflow(told: Task, progress: Progress) -> Dataflow:
+def dataflow(work: Task, progress: Progress) -> Dataflow:
     # The watermark of EventClock also moves with the system's time. The input is historical: with a clock that stands
     # still and no timers, only timestamps move the watermark (docstring of EventClock: now_getter and to_system_utc).
     now = datetime.now(UTC)
@@ -117,10 +117,10 @@ def dataflow(told: Task, progress: Progress) -> Dataflow:
     )
     windows = TumblingWindower(length=timedelta(milliseconds=SIZE_MS), align_to=ORIGIN)
     flow = Dataflow("w1")
-    rows = op.input("files", flow, Files(told, progress))
+    rows = op.input("files", flow, Files(work, progress))
     # A sum needs no order; unordered, no record is queued (docstring of fold_window: ordered).
     folded = fold_window("window", rows, clock, windows, lambda: (0, 0), add, _merged, ordered=False)
-    op.output("rows", folded.down, Output(told.output))
+    op.output("rows", folded.down, Output(work.output))
     return flow
 
 
@@ -129,12 +129,12 @@ def _merged(one: Totals, other: Totals) -> Totals:
 
 
 def main() -> None:
-    told = task()
-    progress = Progress(len(told.halves()))
-    flow = dataflow(told, progress)
+    work = task()
+    progress = Progress(len(work.halves()))
+    flow = dataflow(work, progress)
     # Processes, not threads: a dataflow of Python functions holds the interpreter's lock.
-    addresses = _addresses(told.parallelism)
-    number = next((n for n in range(1, told.parallelism) if os.fork() == 0), 0)
+    addresses = _addresses(work.parallelism)
+    number = next((n for n in range(1, work.parallelism) if os.fork() == 0), 0)
     cluster_main(flow, addresses, number, worker_count_per_proc=1)
     if number:
         return
@@ -143,12 +143,12 @@ def main() -> None:
             raise SystemExit("a process of the cluster failed")
     seconds = time.monotonic() - progress.began
     settings = {
-        "processes": str(told.parallelism),
+        "processes": str(work.parallelism),
         "workers of each": "1",
         "rows read at a time": "512",
         "recovery": "no",
     }
-    Told(told.rows(), seconds, None, installed("bytewax", "pyarrow"), settings).say()
+    Report(work.rows(), seconds, None, installed("bytewax", "pyarrow"), settings).say()
 
 
 def _addresses(processes: int) -> list[str]:

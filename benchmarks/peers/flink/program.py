@@ -17,7 +17,7 @@ from pyflink.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS
-from benchmarks.peers.contract import Task, Told, installed, millis, task
+from benchmarks.peers.contract import Report, Task, installed, millis, task
 
 WATERMARK_MS = 200
 """Interval of watermarks, Flink's default: shorter times cannot be measured."""
@@ -44,17 +44,17 @@ GROUP BY `user`, window_start, window_end
 """
 
 
-def settings(told: Task) -> dict[str, str]:
+def settings(work: Task) -> dict[str, str]:
     """Flink's settings; window functions always have mini-batches and two phases (page "Performance Tuning")."""
     return {
-        "parallelism.default": str(told.parallelism),
+        "parallelism.default": str(work.parallelism),
         # "can be enabled ... for better performance" if no operator keeps its input objects (page "Execution
         # Configuration"); the operators of SQL do not.
         "pipeline.object-reuse": "true",
         "pipeline.auto-watermark-interval": f"{WATERMARK_MS} ms",
         # The heap is faster as long as state fits (page "State Backends"). RocksDB and the buffers of the aggregation
         # use managed memory: of 8 GB, which Spark has too, more than the 128 MB meant for trials.
-        "state.backend.type": told.state,
+        "state.backend.type": work.state,
         "taskmanager.memory.managed.size": "2 gb",
     }
 
@@ -70,7 +70,7 @@ class Given(TypeInformation):
         return self._j_typeinfo
 
 
-def source(environment: StreamExecutionEnvironment, told: Task) -> DataStream:
+def source(environment: StreamExecutionEnvironment, work: Task) -> DataStream:
     """Reads the files of one micro-batch side by side, then the files of the next.
 
     A FileSource reads its files in no order, so most rows would be late. A HybridSource reads sources one after another
@@ -80,7 +80,7 @@ def source(environment: StreamExecutionEnvironment, told: Task) -> DataStream:
     form = ParquetColumnarRowInputFormat(row, is_utc_timestamp=True)
     first, *others = (
         FileSource.for_bulk_file_format(form, *map(str, together)).build()
-        for together in zip(*told.halves(), strict=True)
+        for together in zip(*work.halves(), strict=True)
     )
     builder = HybridSource.builder(first)
     for files in others:
@@ -90,44 +90,44 @@ def source(environment: StreamExecutionEnvironment, told: Task) -> DataStream:
 
 
 def main() -> None:
-    told = task()
-    chosen = settings(told)
+    work = task()
+    chosen = settings(work)
     configuration = Configuration()
     for name, value in chosen.items():
         configuration.set_string(name, value)
-    configuration.set_string("pipeline.jars", ";".join(jar.as_uri() for jar in told.jars))
+    configuration.set_string("pipeline.jars", ";".join(jar.as_uri() for jar in work.jars))
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
     tables = StreamTableEnvironment.create(environment)
     schema = Schema.new_builder()
     for name, type in COLUMNS.items():
         schema = schema.column(name, type)
     schema = schema.watermark("ts", f"ts - INTERVAL '{GRACE_MS // 1000}' SECOND").build()
-    tables.create_temporary_view("events", tables.from_data_stream(source(environment, told), schema))
-    tables.execute_sql(SINK.format(path=told.output.as_uri()))
+    tables.create_temporary_view("events", tables.from_data_stream(source(environment, work), schema))
+    tables.execute_sql(SINK.format(path=work.output.as_uri()))
     began = time.time()
     tables.execute_sql(QUERY).wait()
     seconds = time.time() - began
-    Told(told.rows(), seconds, warm(told, began, seconds), installed("apache-flink"), chosen).say()
+    Report(work.rows(), seconds, warm(work, began, seconds), installed("apache-flink"), chosen).say()
 
 
-def warm(told: Task, began: float, seconds: float) -> tuple[int, float] | None:
+def warm(work: Task, began: float, seconds: float) -> tuple[int, float] | None:
     """(rows, seconds) at the emission of the first window that closes after `warm_up_rows` rows; None: unknown."""
-    files = (path for path in told.output.iterdir() if not path.name.startswith("."))
+    files = (path for path in work.output.iterdir() if not path.name.startswith("."))
     rows = pa.concat_tables([pq.read_table(path, columns=["start", "left_at"]) for path in files])
     left = pa.table({"start": rows["start"], "left_ms": millis(rows["left_at"])})
     for window in left.group_by("start").aggregate([("left_ms", "min")]).sort_by("start").to_pylist():
-        read = rows_until(told, window["start"] + SIZE_MS + GRACE_MS)
+        read = rows_until(work, window["start"] + SIZE_MS + GRACE_MS)
         after = window["left_ms_min"] / 1000 - began
-        if read is not None and read >= told.warm_up_rows:
+        if read is not None and read >= work.warm_up_rows:
             enough = seconds - after >= TELLING * WATERMARK_MS / 1000
             return (read, after) if enough else None
     return None
 
 
-def rows_until(told: Task, stream_time_ms: int) -> int | None:
+def rows_until(work: Task, stream_time_ms: int) -> int | None:
     """Number of rows until all source partitions reach `stream_time_ms`; None: not all do."""
     rows = 0
-    for half in told.halves():
+    for half in work.halves():
         ts = np.concatenate([millis(pq.read_table(path, columns=["ts"])["ts"]).to_numpy() for path in half])
         reached = np.flatnonzero(ts >= stream_time_ms)
         if not len(reached):

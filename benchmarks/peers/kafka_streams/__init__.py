@@ -105,12 +105,12 @@ class KafkaStreams:
         }
         try:
             with peaks(psutil.Process(jvm.pid)) as peak:
-                told = jvm.ask(asked, MINUTES * 60 + 300)
+                answer = jvm.ask(asked, MINUTES * 60 + 300)
             found = read(topics.records(output))
         finally:
             shutil.rmtree(state, ignore_errors=True)
             topics.remove(output)
-        return marks.run(batches, told["reached_ms"], found.last_ms, peak, busy), found
+        return marks.run(batches, answer["reached_ms"], found.last_ms, peak, busy), found
 
     def _started(self) -> Jvm:
         if self._jvm is None:

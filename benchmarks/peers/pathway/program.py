@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS
-from benchmarks.peers.contract import Task, Told, installed, millis, pieces, task
+from benchmarks.peers.contract import Report, Task, installed, millis, pieces, task
 
 COMMIT_MS = 100
 """Interval at which rows that were read are committed together: committed rows close windows."""
 
 
 def main() -> None:
-    told = task()
+    work = task()
     # Workers are threads of its engine; `pathway spawn --threads` sets this variable. Its free licence allows up to 8.
-    os.environ["PATHWAY_THREADS"] = str(told.parallelism)
+    os.environ["PATHWAY_THREADS"] = str(work.parallelism)
     import pathway as pw
 
     class Row(pw.Schema):
@@ -38,7 +38,7 @@ def main() -> None:
 
         def run(self) -> None:
             self.began = time.monotonic()
-            for piece in in_turn(told):
+            for piece in in_turn(work):
                 user, ts, amount = piece.columns
                 for one, when, much in zip(user.to_pylist(), millis(ts).to_pylist(), amount.to_pylist(), strict=True):
                     self.next(user=one, ts=when, amount=much)
@@ -58,15 +58,15 @@ def main() -> None:
         count=pw.reducers.count(),
         total=pw.reducers.sum(pw.this.amount),
     )
-    pw.io.csv.write(totals, str(told.output / "rows.csv"))
+    pw.io.csv.write(totals, str(work.output / "rows.csv"))
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     seconds = time.monotonic() - files.began
-    settings = {"threads": str(told.parallelism), "autocommit_duration_ms": str(COMMIT_MS), "persistence": "no"}
-    Told(files.rows, seconds, None, installed("pathway", "pyarrow"), settings).say()
+    settings = {"threads": str(work.parallelism), "autocommit_duration_ms": str(COMMIT_MS), "persistence": "no"}
+    Report(files.rows, seconds, None, installed("pathway", "pyarrow"), settings).say()
 
 
-def in_turn(told: Task) -> Iterator[pa.RecordBatch]:
-    for together in zip(*map(pieces, told.halves()), strict=True):
+def in_turn(work: Task) -> Iterator[pa.RecordBatch]:
+    for together in zip(*map(pieces, work.halves()), strict=True):
         yield from together
 
 

@@ -63,13 +63,13 @@ class Quix:
                 for process in processes:
                     if process.wait(MINUTES * 60):
                         raise RuntimeError("Quix Streams failed:\n" + (folder / "log").read_text()[-3000:])
-            told = [progress((folder / f"out-{number}").read_text()) for number in range(PROCESSES)]
+            read = [progress((folder / f"out-{number}").read_text()) for number in range(PROCESSES)]
         try:
             found = result(written(topics.records(output)), shape)
         finally:
             topics.remove(output)
         batches = batches_of(shape)
-        return marks.run(batches, marks.reached(told, marks.marks(batches)), found.last_ms, peak, busy), found
+        return marks.run(batches, marks.reached(read, marks.marks(batches)), found.last_ms, peak, busy), found
 
     def stop(self) -> None:
         """Nothing to stop: its processes end with each turn."""

@@ -1,9 +1,9 @@
 """Versions of rows by key, as sorted runs in ranges of hashes of the key (`state.sorted_runs`).
 
 A batch adds its versions as a run. A compaction merges all runs of a range and drops obsolete versions. It happens when
-the last run has grown as large as the runs before it, at the latest when the range has twice the versions that it had
-after its last compaction. It also cuts a range with many rows into several. The index has for each range: `rows`, the
-number of current versions, as far as known; `base`, the number of versions after the last compaction.
+the last run has grown as large as the runs before it, at the latest when the range has 1.5 to 2 times the versions that
+it had after its last compaction. It also cuts a range with many rows into several. The index has for each range:
+`rows`, the number of current versions, as far as known; `base`, the number of versions after the last compaction.
 
     range from 0         run of a million versions | run of 30,000 | run of 1,000
     range from 2**31     run of 900,000 | run of 28,000 | run of 3,000 | run of 1,000
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables
 from tidegate.kernel.columns.groups import last_rows
+from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.schema_evolution import Fitting
@@ -199,7 +200,7 @@ class KeyedRuns:
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
         kept, merged = unmerged(parts, count, before + count)
-        if kept == 0 or before + count > 2 * log.base:
+        if kept == 0 or before + count > _most_versions(number, log.base):
             self._put_together(number, parts, [new], log.rows + more, copies=not _many(count, log.rows))
             return
         runs = [*self._stored(number, merged, kept), new]
@@ -270,6 +271,15 @@ def count_keys(hashes: Hashes) -> int:
 def _many(count: int, rows: int) -> bool:
     """Whether a batch touches so many of these rows that it decodes their runs and makes no copies."""
     return count * _OF_MANY >= rows
+
+
+def _most_versions(number: int, base: int) -> int:
+    """The most versions of a range that had `base` after its last compaction.
+
+    Ranges grow alike, and one batch should not compact all of them. So the first range may have twice its versions, and
+    the last one 1.5 times.
+    """
+    return 2 * base - (base * number >> HALF_BITS + 1)
 
 
 def _as_they_are(rows: pa.Table) -> pa.Table:
