@@ -124,6 +124,33 @@ def test_runs_of_about_one_size_become_one_and_a_range_is_put_together_when_it_h
     assert len(driver.read_state("join-right")) == 20
 
 
+def test_one_batch_does_not_compact_all_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random keys let all ranges grow alike."""
+    compacted: list[int] = []
+    compact = KeyedRuns._put_together
+
+    def counted(runs: KeyedRuns, number: int, *more: Any, **named: Any) -> None:
+        compacted.append(number)
+        compact(runs, number, *more, **named)
+
+    monkeypatch.setattr(KeyedRuns, "_put_together", counted)
+    draw, keys = random.Random(1), 8_000
+    driver = TopologyTestDriver(lookups(), tuning=Tuning(range_rows=1_000))
+    change = {"ts": 0, "p": 0, "price": 1, "gone": False}
+    driver.pipe_batch([change | {"user": f"{n}", "o": n} for n in range(keys)], "prices")
+    there = len(ranges(driver))
+    assert there >= 8
+    of_batch = []
+    for number in range(15):
+        compacted.clear()
+        users = draw.sample(range(keys), keys // 13)
+        offset = keys * (number + 1)
+        driver.pipe_batch([change | {"user": f"{n}", "o": offset + at} for at, n in enumerate(users)], "prices")
+        of_batch.append(len(set(compacted)))
+    assert sum(of_batch) >= there
+    assert max(of_batch) <= there / 3, of_batch
+
+
 def test_a_range_is_empty_when_all_its_keys_are_deleted() -> None:
     driver = TopologyTestDriver(lookups())
     rows = [{"user": f"{n}", "ts": 0, "o": n, "p": 0, "price": 1, "gone": False} for n in range(20)]

@@ -1,9 +1,9 @@
 """Versions of rows by key, as sorted runs in ranges of hashes of the key (`state.sorted_runs`).
 
-A batch adds its versions as a run. A compaction merges all runs of a range and drops obsolete versions. It happens when
-the last run has grown as large as the runs before it, at the latest when the range has 1.5 to 2 times the versions that
-it had after its last compaction. It also cuts a range with many rows into several. The index has for each range:
-`rows`, the number of current versions, as far as known; `base`, the number of versions after the last compaction.
+A batch adds its versions as a run, and merges it with the last runs as long as these are no larger. A compaction merges
+all runs of a range and drops obsolete versions. It happens when the range has 1.5 to 2 times the versions that it had
+after its last compaction. It also cuts a range with many rows into several. The index has for each range: `rows`, the
+number of current versions, as far as known; `base`, the number of versions after the last compaction.
 
     range from 0         run of a million versions | run of 30,000 | run of 1,000
     range from 2**31     run of 900,000 | run of 28,000 | run of 3,000 | run of 1,000
@@ -199,10 +199,12 @@ class KeyedRuns:
         log, new = self._log(number), InTable(rows)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
-        kept, merged = unmerged(parts, count, before + count)
-        if kept == 0 or before + count > _most_versions(number, log.base):
+        if before + count > _most_versions(number, log.base):
             self._put_together(number, parts, [new], log.rows + more, copies=not _many(count, log.rows))
             return
+        # The run of the last compaction waits for the next one.
+        kept, merged = unmerged(parts[1:], count, before + count)
+        kept += 1
         runs = [*self._stored(number, merged, kept), new]
         made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward)
         part = self.runs.write(number, range(kept, kept + max(1, len(merged))), merged, *made)

@@ -48,6 +48,7 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
     one_window = None if stored is None or not stored.num_rows else _in_one_window(stored)
     merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
     merged = merged.drop_columns(["start"])
+    del rows, hashes, one_window  # storing rows takes as much memory again
     if many:
         by_key.replace(merged)
     else:

@@ -91,8 +91,7 @@ def outgoing(
     for part in outcome.parts:
         for start in range(0, part.num_rows, tuning.frame_rows):
             frame = part.slice(start, tuning.frame_rows)
-            column = ROWS if any(values.null_count for values in frame.columns) else WHOLE_ROWS
-            yield _wire({column: _in_lists(frame, schema.field(column).type, tuning.list_rows)}, schema)
+            yield _wire(_in_lists(frame, schema, tuning.list_rows), schema)
     numbers = {
         name: pa.array([_number(outcome.metrics.get(name), kind)], kind) for name, kind in _term_types(metrics).items()
     }
@@ -106,12 +105,16 @@ def _number(number: Any, kind: pa.DataType) -> Any:
     return min(int(number), LARGEST_LONG) if pa.types.is_int64(kind) else min(float(number), LARGEST_DOUBLE)
 
 
-def _in_lists(part: pa.Table, lists: pa.ListType, most: int) -> pa.Array:
-    row = lists.value_type
+def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Array]:
+    """The rows of `part` in lists of up to `most`, by the name of their column."""
+    row = schema.field(ROWS).type.value_type
     columns = [_microseconds(part.column(field.name)).cast(field.type).combine_chunks() for field in row]
+    name = ROWS if any(column.null_count for column in columns) else WHOLE_ROWS
     step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
-    return pa.ListArray.from_arrays(starts, pa.StructArray.from_arrays(columns, fields=list(row)), type=lists)
+    lists = schema.field(name).type
+    rows = pa.StructArray.from_arrays(columns, fields=list(lists.value_type))
+    return {name: pa.ListArray.from_arrays(starts, rows, type=lists)}
 
 
 def _wire(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
