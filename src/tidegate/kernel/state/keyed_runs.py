@@ -199,7 +199,7 @@ class KeyedRuns:
         log, new = self._log(number), InTable(rows)
         parts = self.runs.contents(number).runs if log.segments else []
         before, count = sum(part.rows for part in parts), rows.num_rows
-        if before + count > _most_versions(number, log.base):
+        if before + count >= _versions_at_compaction(number, log.base):
             self._put_together(number, parts, [new], log.rows + more, copies=not _many(count, log.rows))
             return
         # The run of the last compaction waits for the next one.
@@ -275,8 +275,8 @@ def _many(count: int, rows: int) -> bool:
     return count * _OF_MANY >= rows
 
 
-def _most_versions(number: int, base: int) -> int:
-    """The most versions of a range that had `base` after its last compaction.
+def _versions_at_compaction(number: int, base: int) -> int:
+    """The number of versions at which a range is compacted that had `base` after its last compaction.
 
     Ranges grow alike, and one batch should not compact all of them. So the first range may have twice its versions, and
     the last one 1.5 times.
