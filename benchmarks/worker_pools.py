@@ -64,7 +64,7 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
 
     Raises AssertionError if the rows of the ways differ.
     """
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     last = list(WAYS)[-1]
     for query in found[last][0]:
         runs = {way: [each[query] for each in turns] for way, turns in found.items()}
@@ -83,8 +83,8 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
             }
             for way, each in runs.items()
         }
-        found[query] = {"seconds": took, "ratios": ratios, "mib": memory}
-    return found
+        report[query] = {"seconds": took, "ratios": ratios, "mib": memory}
+    return report
 
 
 def seconds(query: str, run: Run) -> float:
