@@ -97,6 +97,8 @@ def test_rows_without_nulls_have_a_column_of_their_own() -> None:
     first, second, _ = sent(NO_NULL, SOME_NULL)
     assert (first[ROWS].null_count, second[WHOLE_ROWS].null_count) == (1, 1)
     assert lists([first, second]) == [NO_NULL.to_pylist(), SOME_NULL.to_pylist()]
+    (void, _) = sent(pa.table({"n": [1], "void": pa.nulls(1)}))
+    assert lists([void]) == [[{"n": 1, "void": None}]]
     late = pa.table({"n": [*range(SIZES.frame_rows), None]})
     assert [table[WHOLE_ROWS].null_count == 0 for table in sent(late)] == [True, False, False]
 

@@ -41,7 +41,11 @@ def wire_schema(rows: pa.Schema, metrics: Mapping[str, str]) -> pa.Schema:
 
 def _lists(rows: pa.Schema, column: str) -> pa.DataType:
     """The type of the lists in `column`."""
-    return pa.list_(pa.struct([pa.field(field.name, _wire_type(field.type), column == ROWS) for field in rows]))
+
+    def nullable(type_: pa.DataType) -> bool:
+        return column == ROWS or pa.types.is_null(type_)  # a void column has nothing but nulls
+
+    return pa.list_(pa.struct([pa.field(one.name, _wire_type(one.type), nullable(one.type)) for one in rows]))
 
 
 def _wire_type(type_: pa.DataType) -> pa.DataType:
