@@ -13,7 +13,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.runtime.spark.attach import SparkStage
 from tidegate.runtime.spark.worker.processor import StageProcessor
-from tidegate.runtime.spark.worker.wire import ROWS, outgoing
+from tidegate.runtime.spark.worker.wire import ROWS, WHOLE_ROWS, outgoing
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ def _received(stage: SparkStage, tables: Iterator[pa.Table], made: Attempt) -> I
     """The rows in the tables that cross to Spark; writes the task's metrics into `made`."""
     made.steps = True
     for table in tables:
-        lists = table[ROWS].combine_chunks()
-        told = table.drop_columns([ROWS]).slice(table.num_rows - 1).to_pylist()[0]
-        if told and lists.null_count:
-            made.metrics = {name: value or 0 for name, value in told.items()}
+        lists = table[ROWS if table[WHOLE_ROWS].null_count else WHOLE_ROWS].combine_chunks()
+        numbers = table.drop_columns([ROWS, WHOLE_ROWS]).slice(table.num_rows - 1).to_pylist()[0]
+        if numbers and lists.null_count:
+            made.metrics = {name: value or 0 for name, value in numbers.items()}
         elif len(rows := lists.flatten()):
             yield pa.Table.from_struct_array(rows).cast(stage.output_schema)
