@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -14,6 +15,7 @@ FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 SECOND = 1_000
 MINUTE = 60 * SECOND
 ORDER = {"partition": "p", "offset": "o"}
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
 
 
 def counts(size: str = "10 seconds", **stream: Any) -> tg.KTable:
@@ -195,6 +197,18 @@ def test_all_tasks_agree_on_the_time(tasks: int) -> None:
 
 def slow() -> TopologyTestDriver:
     return TopologyTestDriver(counts(stream_time="min_partition", idle_after="5 minutes", **ORDER))
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_batch_of_filtered_records_is_not_silence_for_any_task(tasks: int) -> None:
+    events = tg.stream("events", key="k", timestamp="ts", idle_advance="1 minute", **ORDER, schema=SCHEMA)
+    windows = tg.TimeWindows.of_size_with_no_grace("10 seconds")
+    table = events.filter(lambda row: row["k"] != "removed").group_by_key().windowed_by(windows).count()
+    run = layout.Tasks(table.node, tasks, as_spark=True)
+    read = [{"k": "A", "ts": SECOND, "p": 0, "o": 0}]
+    assert run.batch([(None, read)], 0)
+    assert run.batch([(None, [read[0] | {"k": "removed", "o": 1}])], 5 * MINUTE) == []
+    assert run.batch([(None, [read[0] | {"o": 2}])], 5 * MINUTE + 1)[0]["count"] == 2, "stream time went on"
 
 
 def test_a_partition_that_fell_silent_holds_nothing_back() -> None:

@@ -20,8 +20,9 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
-from tidegate.plan import Edge, Node, Plan, graph, operation
+from tidegate.plan import Edge, Node, Plan, Stream, graph, operation
 from tidegate.spec.metrics import GRACE_NEEDED
+from tidegate.spec.steps import Filter
 from tidegate.testing.column_types import Types
 from tidegate.testing.columns import to_batch
 from tidegate.testing.inputs import Inputs
@@ -251,4 +252,16 @@ class _Operator:
         for place, column in enumerate(rows.schema):
             if column.name in ("empty", "deleted"):  # without a record they have no type
                 rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
-        return rows
+        if not any(isinstance(step, Filter) for branch in op.stream.branches for step in branch.steps):
+            return rows
+        rows = rows.append_column("kept", pa.repeat(True, rows.num_rows))
+        return _filtered_out(source.edge.stream, records, rows.schema) if records and not rows.num_rows else rows
+
+
+def _filtered_out(stream: Stream, records: Sequence[Record], schema: pa.Schema) -> pa.Table:
+    """A row for records that were all filtered out: as on Spark, the tasks hear of them, so their input is not idle."""
+    known: dict[str, Any] = {"ts": -1, "kept": False}
+    if stream.partition is not None and stream.offset is not None:
+        partition, offset = (records[-1][name] for name in (stream.partition, stream.offset))
+        known |= {"partition": partition if stream.number is None else f"{stream.number}:{partition}", "offset": offset}
+    return pa.table({field.name: pa.array([known.get(field.name)], field.type) for field in schema}, schema)
