@@ -117,6 +117,9 @@ class CsvReader(Reader):
     def _plain(self, texts: pa.Array) -> pa.Array:
         return pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, self.pattern))
 
+    def _alike(self, texts: pa.Array) -> None:
+        return None  # lines of CSV are no objects
+
     def _fits(self, texts: pa.Array) -> pa.Array:
         return pc.is_valid(texts)  # the pattern has checked the values
 

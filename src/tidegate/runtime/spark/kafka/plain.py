@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from tidegate.kernel.columns.arrays import Flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
+from tidegate.runtime.spark.kafka.alike import Alike, Field
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
@@ -85,7 +86,7 @@ def _array(value: str) -> str:
 
 
 def _whole(digits: int) -> str:
-    return f"-?(?:0|[1-9][0-9]{{0,{digits - 1}}})"
+    return f"(?:0|-?[1-9][0-9]{{0,{digits - 1}}})"
 
 
 _OBJECT = rf"\A{_object(f'(?:{_SCALAR}|{_object(_SCALAR)}|{_array(_SCALAR)})')}\z"
@@ -166,7 +167,41 @@ class Reader:
         """A mask of the plain records among those of the mask `may`, and their columns."""
         texts = _texts(values)
         may = may & _mask(texts.is_valid())
-        texts = _narrow(may, _those(texts, may), self._plain)
+        texts = _those(texts, may)
+        if (found := self._alike(texts)) is None:
+            may[may], columns = self._parsed(texts)
+            return may, columns
+        alike, columns = found
+        if alike.all():
+            return may, columns
+        fits, others = self._parsed(texts.filter(pa.array(~alike)))
+        read = alike.copy()
+        read[~alike] = fits
+        may[may] = read
+        order = pa.array(np.argsort(np.concatenate([np.flatnonzero(alike), np.flatnonzero(read & ~alike)])))
+        return may, {name: pa.concat_arrays([columns[name], others[name]]).take(order) for name in self.columns}
+
+    def _alike(self, texts: pa.Array) -> tuple[Flags, dict[str, pa.Array]] | None:
+        """A mask of the texts that are written alike, and their columns; None if too few are (`alike`)."""
+        found = Alike(self._fields_of_objects, f"true|false|{_NUMBER}", LONGEST)(texts)
+        if found is None:
+            return None
+        mask, values = found
+        try:
+            return mask, self._typed_columns(values)
+        except pa.ArrowInvalid:  # a time that is not plain
+            times = [values[name] for name in values if self._is_time(name)]
+            plain = np.logical_and.reduce([_mask(pc.fill_null(_is_instant(each), True)) for each in times])
+            mask[mask] = plain
+            return mask, self._typed_columns({name: each.filter(pa.array(plain)) for name, each in values.items()})
+
+    def _typed_columns(self, values: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+        return self._as_columns({name: self._typed(name, column) for name, column in values.items()})
+
+    def _parsed(self, texts: pa.Array) -> tuple[Flags, dict[str, pa.Array]]:
+        """A mask of the plain texts, and their columns."""
+        may = np.ones(len(texts), bool)
+        texts = _narrow(may, texts, self._plain)
         # Arrow alone decides if all records fit: it reads all or nothing.
         columns = self._columns(texts)
         if columns is not None:
@@ -197,10 +232,19 @@ class Reader:
         """The values of plain texts by field, at least by wanted field; raises ArrowInvalid if one does not fit."""
         # All fields: a value that does not fit makes the record malformed, whether it is wanted or not.
         table = _objects(texts, pa.schema([(field.name, _json_value(field)[1]) for field in self.fields.fields]))
-        return {
-            field.name: instants(table[field.name]) if isinstance(field.dataType, TimestampType) else table[field.name]
-            for field in self.fields.fields
-        }
+        return {name: self._typed(name, table[name]) for name in self.fields.names}
+
+    def _typed(self, name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        return instants(values) if self._is_time(name) else values
+
+    def _is_time(self, name: str) -> bool:
+        return isinstance(self.fields[name].dataType, TimestampType)
+
+    @property
+    def _fields_of_objects(self) -> dict[str, Field]:
+        """The fields with the types that Arrow reads."""
+        written = {field.name: _json_value(field) for field in self.fields.fields}
+        return {name: Field(pa.types.is_string(kind), pattern, kind) for name, (pattern, kind) in written.items()}
 
     def _fits(self, texts: pa.Array) -> pa.Array:
         """Whether each field of ours in plain objects is written as its type is."""
@@ -221,6 +265,9 @@ class Reader:
             found = self._values(texts)
         except pa.ArrowInvalid:
             return None
+        return self._as_columns(found)
+
+    def _as_columns(self, found: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
         return {
             name: as_wanted(found[field], self.wanted.field(name).type).combine_chunks()
             for name, field in self.columns.items()
@@ -326,10 +373,14 @@ def instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         if first.is_valid and (first.value < _FIRST.value or last.value >= _BEHIND.value):
             raise pa.ArrowInvalid("a time that is not plain")
         return found
-    if pc.any(pc.invert(pc.match_substring_regex(texts, rf"\A{INSTANT}\z"))).as_py():
+    if pc.any(pc.invert(_is_instant(texts))).as_py():
         raise pa.ArrowInvalid("a time that is not plain")
     zoned = pc.match_substring_regex(texts, rf"(?:{_ZONE})\z")
     return pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "").cast(INSTANTS)
+
+
+def _is_instant(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.match_substring_regex(texts, rf"\A{INSTANT}\z")
 
 
 def _in_utc(texts: pa.ChunkedArray) -> bool:
