@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.runtime.spark.kafka.formats import as_json
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
 
 pytestmark = pytest.mark.spark
@@ -240,6 +241,28 @@ def test_of_several_outputs_the_final_one_has_ids(spark: SparkSession) -> None:
     table = counts(spark, 0)
     rows = [json.loads(v) for _, v in written(tg.kafka.records(tg.outputs(raw=table, final=final(table))))]
     assert {row["output"]: row["row_id"] is not None for row in rows} == {"raw": False, "final": True}
+
+
+@pytest.mark.parametrize("final_rows", [True, False])
+@pytest.mark.parametrize(
+    "key", [["user"], ["user", "window"], ["window", "user"], ["window"], ["user", "window", "v", "at", "flag"], ["at"]]
+)
+def test_records_are_the_json_of_their_columns(spark: SparkSession, key: list[str], final_rows: bool) -> None:
+    """Parts of the JSON are written once and put together; ids stay those of earlier versions."""
+    texts = ["A", "", 'q"q', "b\\s", "tab\t", "\u2028ü😀", "{}", ",", None]
+    rows = [(text, n - 4, None if n % 3 else 1e300 / (n + 1), n % 2 == 0) for n, text in enumerate(texts)]
+    at = F.timestamp_micros(F.col("n") * 86_399_999_999)
+    made = spark.createDataFrame(rows, "user string, n long, v double, flag boolean").select(
+        "user", F.struct(at.alias("start"), F.lit(None).cast("timestamp").alias("end")).alias("window"), "v", "flag",
+        at.alias("at"),
+    )  # fmt: skip
+    identity = list(dict.fromkeys([*key, "window"]))
+    text = as_json(F.struct(F.lit("a").alias("name"), *identity))
+    whole = made.withColumn("row_id", F.substring(F.sha2(text, 256), 1, 32)) if final_rows else made
+    one = F.get_json_object(as_json(F.struct(F.col(key[0]).alias("x"))), "$.x")
+    keyed = one if key in (["user"], ["at"]) else as_json(F.struct(*key))
+    wanted = whole.select(keyed.cast("binary").alias("key"), as_json(F.struct("*")).cast("binary").alias("value"))
+    assert tg.kafka.records(made, key=key, final=final_rows, name="a").collect() == wanted.collect()
 
 
 def test_a_single_key_is_text_and_a_deletion_has_no_value(spark: SparkSession) -> None:

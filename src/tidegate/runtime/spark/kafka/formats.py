@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, IntegralType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.columns import OURS
@@ -341,6 +341,8 @@ def as_json(row: Column) -> Column:
     return F.to_json(row, options)
 
 
-def as_text(column: Column) -> Column:
+def as_text(column: Column, kind: DataType) -> Column:
     """A value as text that is the same in every session: as JSON shows it, without quotes."""
+    if type(kind) is StringType or isinstance(kind, IntegralType):
+        return column.cast("string")
     return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")

@@ -16,13 +16,16 @@ from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
 from tidegate.runtime.spark.kafka.registered import Registered, bound
+from tidegate.spec.columns import OURS, public_key
 from tidegate.spec.columns import ROW_ID as RECORDS
-from tidegate.spec.columns import public_key
 
 ROW_ID = "row_id"
 """The field with the id of a final row."""
 ID_DIGITS = 32
 """128 bits in hexadecimal."""
+
+_IDENTITY = OURS + "identity"
+_REST = 2**31 - 1
 
 
 def sink(
@@ -115,14 +118,18 @@ def records(
         raise DefinitionError(
             f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
         )
-    if rows.final is not None:
-        frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, rows.identity)))
     columns = [column for column in frame.columns if column not in ("deleted", RECORDS)]
-    written = F.struct(*[col(column) for column in columns])
-    body = as_json(written) if form is None else form.encoded(written)
+    written = as_json if form is None else form.encoded
+    # Spark computes it once, for all that follows.
+    frame = frame.withColumn(_IDENTITY, as_json(_struct(rows.identity)).cast("binary"))
+    if rows.final is not None:
+        frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name)))
+        columns.append(ROW_ID)
+    begins_alike = written is as_json and columns[: len(rows.identity)] == rows.identity
+    body = _with_identity(columns[len(rows.identity) :]) if begins_alike else written(_struct(columns))
     if "deleted" in frame.columns:
         body = F.when(~F.coalesce(F.col("deleted"), F.lit(False)), body)
-    out = [_key(frame, rows.key).alias("key"), body.cast("binary").alias("value")]
+    out = [_key(frame, rows).alias("key"), body.cast("binary").alias("value")]
     if headers:
         out.append(_headers(frame, [headers] if isinstance(headers, str) else list(headers)))
     return frame.select(*out)
@@ -188,17 +195,36 @@ def _check(frame: DataFrame, columns: Sequence[str]) -> None:
             )
 
 
-def _key(frame: DataFrame, names: list[str]) -> Column:
-    kind = frame.schema[names[0]].dataType
-    if len(names) == 1 and isinstance(kind, BinaryType):
-        return col(names[0])
-    if len(names) == 1 and not isinstance(kind, StructType | ArrayType | MapType):
-        return as_text(col(names[0])).cast("binary")
-    return as_json(F.struct(*[col(name) for name in names])).cast("binary")
+def _struct(names: Sequence[str]) -> Column:
+    return F.struct(*[col(name) for name in names])
 
 
-def _row_id(name: str, identity: list[str]) -> Column:
-    text = as_json(F.struct(F.lit(name).alias("name"), *[col(column) for column in identity]))
+def _with_identity(others: list[str]) -> Column:
+    """A row as JSON, given its identity as JSON: times are formatted once, which is most of the cost of JSON."""
+    if not others:
+        return col(_IDENTITY)
+    return _joined(col(_IDENTITY), as_json(_struct(others)).cast("binary"))
+
+
+def _joined(first: Column, second: Column) -> Column:
+    """The object with the fields of two objects as JSON, neither empty. As bytes: of a text Spark counts letters."""
+    comma = F.lit(",").cast("binary")
+    return F.concat(F.substring(first, F.lit(1), F.length(first) - 1), comma, F.substring(second, 2, _REST))
+
+
+def _key(frame: DataFrame, rows: _Rows) -> Column:
+    if len(rows.key) > 1 and rows.key == rows.identity:
+        return col(_IDENTITY)
+    kind = frame.schema[rows.key[0]].dataType
+    if len(rows.key) == 1 and isinstance(kind, BinaryType):
+        return col(rows.key[0])
+    if len(rows.key) == 1 and not isinstance(kind, StructType | ArrayType | MapType):
+        return as_text(col(rows.key[0]), kind).cast("binary")
+    return as_json(_struct(rows.key)).cast("binary")
+
+
+def _row_id(name: str) -> Column:
+    text = _joined(as_json(F.struct(F.lit(name).alias("name"))).cast("binary"), col(_IDENTITY))
     return F.substring(F.sha2(text, 256), 1, ID_DIGITS)
 
 
@@ -208,5 +234,10 @@ def _headers(frame: DataFrame, names: list[str]) -> Column:
             raise DefinitionError(
                 f"`headers` has {name!r}, but the rows have no such column. They have {', '.join(frame.columns)}."
             )
-    pairs = [F.struct(F.lit(name).alias("key"), as_text(col(name)).cast("binary").alias("value")) for name in names]
+    pairs = [
+        F.struct(
+            F.lit(name).alias("key"), as_text(col(name), frame.schema[name].dataType).cast("binary").alias("value")
+        )
+        for name in names
+    ]
     return F.array(*pairs).alias("headers")

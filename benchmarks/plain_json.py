@@ -1,0 +1,87 @@
+"""The cost of plain JSON in a worker: objects that are written alike, and the same by the parser.
+
+`python -m benchmarks.plain_json`, with `PYTHONPATH=src` where tidegate is not installed. The records of D1, without
+Spark: from the bytes of their values to columns. Ways take turns. Decision 0069 quotes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from benchmarks.inputs import FIRST_MS, key_names
+from tidegate.kernel.columns.arrays import Flags
+from tidegate.runtime.spark.kafka.plain import Reader
+from tidegate.runtime.spark.worker.memory import keep
+
+ROWS, SMOKE_ROWS, KEYS, FRAME, TURNS = 1_000_000, 1_000, 100_000, 50_000, 7
+FIELDS = StructType([StructField("user", StringType()), StructField("ts", TimestampType()), StructField("amount", LongType())])
+WANTED = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("amount", pa.int64())])
+
+
+class Parsing(Reader):
+    """Parses all objects."""
+
+    def _alike(self, texts: pa.Array) -> None:
+        return None
+
+
+def values(rows: int, others: int) -> list[pa.Array]:
+    """Values of records, in frames; of every hundred, `others` have their fields in another order."""
+    draw = np.random.default_rng(7)
+    users = key_names(draw.integers(0, KEYS, rows))
+    seconds = FIRST_MS // 1000 + draw.integers(0, 60, rows)
+    times = np.datetime_as_string(seconds.astype("datetime64[s]"))
+    amounts = draw.integers(1, 10_000, rows)
+    texts = [
+        f'{{"user":"{user}","ts":"{ts}Z","amount":{amount}}}'
+        if place % 100 >= others
+        else f'{{"ts":"{ts}Z","user":"{user}","amount":{amount}}}'
+        for place, (user, ts, amount) in enumerate(zip(users, times, amounts, strict=True))
+    ]
+    return [pa.array(texts[at : at + FRAME], pa.binary()) for at in range(0, rows, FRAME)]
+
+
+def seconds(reader: Reader, frames: list[pa.Array]) -> float:
+    began = time.perf_counter()
+    read = sum(int(reader._read(frame, _all(frame))[0].sum()) for frame in frames)
+    took = time.perf_counter() - began
+    assert read == sum(map(len, frames)), "all are plain"
+    return took
+
+
+def _all(frame: pa.Array) -> Flags:
+    return np.ones(len(frame), bool)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="few records")
+    rows = SMOKE_ROWS if parser.parse_args(argv).smoke else ROWS
+    keep()
+    alike, mixed = values(rows, 0), values(rows, 10)
+    names = {name: name for name in WANTED.names}
+    reader, parsing = (kind(WANTED, FIELDS, names, None) for kind in (Reader, Parsing))
+    ways: dict[str, Callable[[], float]] = {
+        "all written alike": lambda: seconds(reader, alike),
+        "a tenth in another order": lambda: seconds(reader, mixed),
+        "by the parser": lambda: seconds(parsing, alike),
+    }
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(TURNS + 1):
+        for name, way in ways.items():
+            found = way()
+            took[name] += [found] if turn else []
+    for name, found in took.items():
+        print(f"{name:28}{median(found) / rows * 1e6:6.2f} µs of a core per record")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
