@@ -538,10 +538,10 @@ def drain(
     drained(table, str(checkpoint), write, row_ids)
 
 
-def _attach(table: Plan, row_ids: bool) -> DataFrame:
+def _attach(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:
     from tidegate.runtime.spark.attach import to_df
 
-    return to_df(table, row_ids=row_ids)
+    return to_df(table, row_ids=row_ids, text_of_times=text_of_times)
 
 
 def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import checkpoint_files, switches
+from benchmarks import checkpoint_files, plain_json, switches
 from benchmarks.peers.over_kafka import connector
 
 from bench import smoke as smokes
@@ -167,6 +167,17 @@ def test_smoke_of_decoding(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.decoding", tmp_path / "report.json")
     assert len(report["seconds"]) == 3
     assert all(took > 0 for took in report["seconds"].values())
+
+
+@pytest.mark.slow
+def test_smoke_of_records_of_results(smoke: Smoke, tmp_path: Path) -> None:
+    _, report = smoke("benchmarks.records_of_results", tmp_path / "report.json")
+    assert len(report["seconds"]) == 6
+
+
+def test_smoke_of_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plain_json.main(["--smoke"]) == 0
+    assert capsys.readouterr().out.count("µs of a core per record") == 3
 
 
 @pytest.mark.slow

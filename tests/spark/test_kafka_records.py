@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -16,8 +18,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import as_json
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
+from tidegate.runtime.spark.worker.text_of_times import texts
 
 pytestmark = pytest.mark.spark
 
@@ -263,6 +267,62 @@ def test_records_are_the_json_of_their_columns(spark: SparkSession, key: list[st
     keyed = one if key in (["user"], ["at"]) else as_json(F.struct(*key))
     wanted = whole.select(keyed.cast("binary").alias("key"), as_json(F.struct("*")).cast("binary").alias("value"))
     assert tg.kafka.records(made, key=key, final=final_rows, name="a").collect() == wanted.collect()
+
+
+def batches_of(stream_: Any) -> Any:
+    return stream_.group_by_key().windowed_by(tg.SessionWindows.of_inactivity_gap_with_no_grace("2 seconds"))
+
+
+RESULTS: dict[str, Any] = {
+    "updates": lambda spark: counts(spark, 0, 3, 9),
+    "final": lambda spark: final(counts(spark, 0, 3, 9)),
+    "sessions": lambda spark: final(batches_of(stream(values(spark, at(1), at(2), at(9)))).count()),
+    "no windows": lambda spark: stream(values(spark, at(1), at(2))).group_by_key().count(),
+    "no end": lambda spark: (
+        stream(values(spark, at(1), at(2))).group_by_key().windowed_by(tg.UnlimitedWindows.start_on(0)).count()
+    ),
+    "outputs": lambda spark: tg.outputs(raw=(made := counts(spark, 0, 9)), final=final(made)),
+    "late": lambda spark: tg.outputs(late=(made := counts(spark, 9, 0)).late_records(), all=made),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_records_of_a_result_are_those_of_its_dataframe(spark: SparkSession, name: str) -> None:
+    """Workers write the times of a result as text, Spark those of a DataFrame."""
+    table = RESULTS[name](spark)
+    frame, finals = table.to_df(), name in ("final", "sessions")
+    key = [column for column in ("output", "user", "window") if column in frame.columns]
+    own = tg.kafka.records(table, name="a")
+    if name in ("outputs", "late"):
+        written_ = F.get_json_object(F.col("value").cast("string"), "$.row_id")
+        own = own.where(written_.isNull())
+        frame = frame.where("output != 'final'")
+    headers = ["timestamp"] if "timestamp" in frame.columns else []
+    theirs = tg.kafka.records(frame, key=key, final=finals, name="a", headers=headers)
+    mine = tg.kafka.records(table, name="a", headers=headers)
+    wanted = sorted(map(str, theirs.drop("value").collect()))
+    assert {*wanted} <= {*map(str, mine.drop("value").collect())}
+    without = [json.loads(value) for _, value in written(theirs.select("key", "value"))]
+    found = [json.loads(value) for _, value in written(own)]
+    for row in found:
+        if not finals:
+            row.pop("row_id", None)
+    assert sorted(map(str, found)) == sorted(map(str, without))
+    assert found
+
+
+TIMES = [0, 1, 999, 1_767_225_600_000, 253_402_300_799_999, 253_402_300_800_000, MAX_TIMESTAMP_MS, None]
+
+
+def test_times_as_text_are_those_of_json(spark: SparkSession) -> None:
+    draw = random.Random(1)
+    times = [*TIMES, *(draw.randrange(2 ** draw.randrange(1, 53)) for _ in range(500))]
+    frame = spark.createDataFrame([(n, ms) for n, ms in enumerate(times)], "n int, ms long")
+    shown = frame.orderBy("n").select(as_json(F.struct(F.timestamp_millis("ms").alias("at")))).collect()
+    written_ = texts(pa.chunked_array([times[:9], times[9:]], pa.int64())).to_pylist()
+    assert [json.loads(row[0])["at"] for row in shown] == written_
+    assert texts(pa.chunked_array([[MAX_TIMESTAMP_MS + 1, 2**63 - 1]])).to_pylist() == [None, None]
+    assert texts(pa.chunked_array([], pa.int64())).to_pylist() == []
 
 
 def test_a_single_key_is_text_and_a_deletion_has_no_value(spark: SparkSession) -> None:

@@ -10,8 +10,11 @@ from tidegate.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-attach: Callable[[Plan, bool], DataFrame]
-"""Applies a plan to the DataFrames its streams are bound to, and returns the DataFrame of its rows."""
+attach: Callable[[Plan, bool, bool], DataFrame]
+"""Applies a plan to the DataFrames its streams are bound to, and returns the DataFrame of its rows.
+
+The flags: whether rows have ids, and whether their times are text.
+"""
 
 check_frame: Callable[..., Any]
 """Returns the DataFrame of a stream, after checking that its columns exist and have the right types."""

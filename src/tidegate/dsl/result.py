@@ -75,10 +75,15 @@ class Result:
             query = final.to_df().writeStream.outputMode("append").format("console").start()
             ```
         """
-        for stream in inputs_of(self.node):
-            if stream.frame is None:
-                raise DefinitionError(
-                    f"The stream {stream.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
-                    "or run the topology in tidegate.testing.TopologyTestDriver."
-                )
-        return frames.attach(self.node, row_ids)
+        return attached(self, row_ids)
+
+
+def attached(result: Result, row_ids: bool, *, text_of_times: bool = False) -> DataFrame:
+    """The rows of `Result.to_df`; `text_of_times`: with `window` and `timestamp` as text, as JSON shows them."""
+    for stream in inputs_of(result.node):
+        if stream.frame is None:
+            raise DefinitionError(
+                f"The stream {stream.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
+                "or run the topology in tidegate.testing.TopologyTestDriver."
+            )
+    return frames.attach(result.node, row_ids, text_of_times)

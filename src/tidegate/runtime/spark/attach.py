@@ -36,6 +36,7 @@ from tidegate.runtime.spark.frames.names import check_apart, col, quoted
 from tidegate.runtime.spark.raw import Counts, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
+from tidegate.runtime.spark.worker import text_of_times as times
 from tidegate.runtime.spark.worker.garbage import spare_modules
 from tidegate.runtime.spark.worker.memory import MOST_BYTES, MOST_JOIN_BYTES, give_back, keep
 from tidegate.spec.aggregates import Cogroup
@@ -100,13 +101,15 @@ class Packer:
 
 @dataclass(frozen=True)
 class SparkStage:
-    """The stateful step. Spark calls it once per task and micro-batch."""
+    """The stateful step. Spark calls it once per task and micro-batch. `text`: whether times of rows leave as text."""
 
     stage: Stage
+    text: bool = False
 
     @property
     def output_schema(self) -> pa.Schema:
-        return self.stage.layout.output_schema
+        schema = self.stage.layout.output_schema
+        return times.with_text(schema) if self.text else schema
 
     @property
     def metrics(self) -> Mapping[str, str]:
@@ -131,7 +134,7 @@ class SparkStage:
         keep(MOST_JOIN_BYTES if self.stage.layout.op.joins_streams else MOST_BYTES)
         began = time.time()
         try:
-            yield from parts
+            yield from times.as_text(parts) if self.text else parts
         finally:
             if any(not limit.how.buffer.bounded for limit in self.stage.layout.op.all_limits):
                 give_back()
@@ -150,17 +153,21 @@ def check_frame(stream: Any, deleted: str | None = None) -> DataFrame:
     return frame
 
 
-def to_df(table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuning = DEFAULT) -> DataFrame:
+def to_df(
+    table: Plan, drains: bool = False, row_ids: bool = False, tuning: Tuning = DEFAULT, *, text_of_times: bool = False
+) -> DataFrame:
     """The rows of `table`: key columns, `window`, value columns, `timestamp`, and `deleted` if rows can be deleted.
 
     Metrics of each micro-batch are in `observedMetrics` under the name of the stream. `drains`: whether this is the
     last run over a checkpoint (`runtime.spark.checkpoints.draining`). `row_ids`: whether rows have a column `ROW_ID`;
-    raises DefinitionError if they cannot have it.
+    raises DefinitionError if they cannot have it. `text_of_times`: whether `window` and `timestamp` of an operator's
+    rows are text, as JSON shows them.
     """
     if isinstance(table, Stream) and table.table is None and not row_ids:
         return stepped(table)
-    out, layout = _operate(graph(_identified(table) if row_ids else operation(table)), drains, tuning)
-    return out.select(*public(layout.output_schema.names))
+    node = graph(_identified(table) if row_ids else operation(table))
+    out, layout = _operate(node, drains, tuning, text=text_of_times)
+    return out.select(*public(layout.output_schema.names, text=text_of_times))
 
 
 def _identified(table: Plan) -> Operation:
@@ -183,11 +190,17 @@ def laid_out(node: Node) -> tuple[Layout, int]:
 
 
 def _operate(
-    node: Node, drains: bool = False, tuning: Tuning = DEFAULT, observed: Counter[str] | None = None
+    node: Node,
+    drains: bool = False,
+    tuning: Tuning = DEFAULT,
+    observed: Counter[str] | None = None,
+    *,
+    text: bool = False,
 ) -> tuple[DataFrame, Layout]:
     """Runs an operator and those upstream of it: its rows under the kernel's names, and its layout.
 
     observed  number of observations of the query by name; operators and inputs have observations
+    text      whether times of the rows are text
     """
     op, observed = node.op, Counter() if observed is None else observed
     check_typed(
@@ -214,7 +227,7 @@ def _operate(
             entry.packed(layout.of_input(edge, entry.schema), tasks)
             for edge, entry in zip(node.edges, inputs, strict=True)
         ],
-        stage=SparkStage(Stage(layout, tasks, keys, drains)),
+        stage=SparkStage(Stage(layout, tasks, keys, drains), text),
         tasks=tasks,
         name=_apart(op.stream.name, observed),
         wakes=op.uses_timers,
@@ -408,9 +421,15 @@ def _shown(name: str, how: str = "{}") -> dict[str, str]:
 _INSTANT = "timestamp_millis({})"
 # The end is null for a window without an end, and for an end beyond the largest timestamp.
 _END = f"CASE WHEN {{0}} <= {MAX_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
-_START_AND_END = f"struct({_INSTANT} AS `start`, {_END.format(quoted(END))} AS `end`)".replace("{}", "{0}")
+
+
+def _window(instant: str = _INSTANT, end: str = _END) -> str:
+    bounds = f"struct({instant.format(quoted(START))} AS `start`, {end.format(quoted(END))} AS `end`)"
+    return f"CASE WHEN {quoted(START)} IS NOT NULL THEN {bounds} END AS `window`"
+
+
 _PUBLIC = {
-    START: f"CASE WHEN {quoted(START)} IS NOT NULL THEN {_START_AND_END.format(quoted(START))} END AS `window`",
+    START: _window(),
     **_shown(OUTPUT),
     **_shown(TIMESTAMP, _INSTANT),
     **_shown(DELETED),
@@ -424,9 +443,16 @@ _PUBLIC = {
 }
 
 
-def public(names: Iterable[str]) -> list[Column]:
-    """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`)."""
-    return [F.expr(_PUBLIC[name]) if name in _PUBLIC else col(name) for name in names if name != END]
+_PUBLIC_TEXT = _PUBLIC | {START: _window("{}", "{}"), **_shown(TIMESTAMP)}
+
+
+def public(names: Iterable[str], *, text: bool = False) -> list[Column]:
+    """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`).
+
+    text  whether times are text (`worker.text_of_times`)
+    """
+    shown = _PUBLIC_TEXT if text else _PUBLIC
+    return [F.expr(shown[name]) if name in shown else col(name) for name in names if name != END]
 
 
 def _public_names(names: Iterable[str]) -> list[str]:

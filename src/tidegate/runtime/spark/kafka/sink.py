@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from tidegate.dsl import Result
+from tidegate.dsl.result import attached
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
@@ -113,7 +114,7 @@ def records(
         ```
     """
     form: Format | None = bound(value, None, "value")
-    frame, rows = _rows(table, key, final)
+    frame, rows = _rows(table, key, final, text_of_times=form is None)
     if ROW_ID in frame.columns:
         raise DefinitionError(
             f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
@@ -142,7 +143,8 @@ class _Rows:
         self.key, self.identity, self.final = key, identity, final
 
 
-def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
+def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> tuple[DataFrame, _Rows]:
+    """The rows, with `text_of_times` if they come from workers."""
     given = None if key is None else [key] if isinstance(key, str) else list(key)
     if isinstance(table, DataFrame):
         return table, _of_frame(table, given, bool(final))
@@ -154,7 +156,7 @@ def _rows(table: Any, key: Any, final: bool | None) -> tuple[DataFrame, _Rows]:
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
     op = operation(table.node)
     joined = with_row_ids(op) is not None
-    frame = table.to_df(row_ids=joined)
+    frame = attached(table, joined, text_of_times=text_of_times)
     named = dict.fromkeys(("output", *public_key(op.key), "window"))
     identity = [name for name in named if name in frame.columns]
     _check(frame, given or [])
