@@ -77,8 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         for name, way in ways.items():
             found = way()
             took[name] += [found] if turn else []
-    for name, found in took.items():
-        print(f"{name:28}{median(found) / rows * 1e6:6.2f} µs of a core per record")
+    for name, each in took.items():
+        print(f"{name:28}{median(each) / rows * 1e6:6.2f} µs of a core per record")
     return 0
 
 

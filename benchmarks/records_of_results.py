@@ -13,16 +13,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidegate as tg
-from benchmarks.inputs import FIRST_MS
+from benchmarks.inputs import FIRST_MS, SIZE_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.kafka.formats import as_json
+from tidegate.runtime.spark.worker.text_of_times import as_text
+from tidegate.spec.columns import END, START, TIMESTAMP
 
 ROWS = {"smoke": 10_000, "default": 2_000_000, "full": 10_000_000}
-KEYS, TASKS, TURNS = 100_000, 2, 5
+KEYS, TASKS, TURNS, FRAME = 100_000, 2, 5, 100_000
 KEY = ["user", "window"]
 
 
@@ -86,6 +91,20 @@ def measure(spark: SparkSession, count: int, folder: Path) -> dict[str, float]:
     }
 
 
+def in_worker(count: int) -> float:
+    """Median seconds in which a worker writes the times of the rows as text, in frames of 100,000 rows."""
+    at = pa.array(FIRST_MS + np.arange(count) // 20)
+    start = pa.array(at.to_numpy() // SIZE_MS * SIZE_MS)
+    rows_ = pa.table({START: start, END: pc.add(start, SIZE_MS), TIMESTAMP: at})
+    found = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        for _ in as_text(rows_.slice(first, FRAME) for first in range(0, count, FRAME)):
+            pass
+        found.append(time.perf_counter() - began)
+    return median(found)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "records-of-results.json")
     parser.add_argument("--full", action="store_true", help="more rows")
@@ -96,6 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         report: dict[str, Any] = {"rows": count, "seconds": found, "versions": versions(spark)}
     for name, took in found.items():
         say(f"{name:32}{took:8.3f} s  {TASKS * took / count * 1e6:6.2f} µs of a core per row")
+    say(f"{'times as text, in a worker':42}{in_worker(count) / count * 1e6:8.2f} µs of a core per row")
     save(report, options.json)
     return 0
 

@@ -197,11 +197,13 @@ def test_long_objects_and_numbers_are_left_to_the_parser(monkeypatch: pytest.Mon
     assert [row is None for row in found] == [False] * 5 + [True] * 2
 
 
-def test_the_first_object_may_be_of_another_form() -> None:
-    texts = pa.array(['{"amount":[1]}', *['{"amount":1}'] * 9])
-    found = READER._alike(texts)
+@pytest.mark.parametrize("place", range(10))
+def test_an_object_of_another_form_does_not_choose_the_form(place: int) -> None:
+    objects_ = ['{"amount":1}'] * 9
+    objects_.insert(place, '{"small":1}')
+    found = READER._alike(pa.array(objects_))
     assert found is not None
-    assert found[0].tolist() == [False] + [True] * 9
+    assert found[0].tolist() == [at != place for at in range(10)]
 
 
 def test_objects_of_many_forms_are_left_to_the_parser() -> None:

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import as_json
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
-from tidegate.runtime.spark.worker.text_of_times import texts
+from tidegate.runtime.spark.worker.text_of_times import as_text, texts, with_text
+from tidegate.spec.columns import TIMESTAMP
 
 pytestmark = pytest.mark.spark
 
@@ -323,6 +324,15 @@ def test_times_as_text_are_those_of_json(spark: SparkSession) -> None:
     assert [json.loads(row[0])["at"] for row in shown] == written_
     assert texts(pa.chunked_array([[MAX_TIMESTAMP_MS + 1, 2**63 - 1]])).to_pylist() == [None, None]
     assert texts(pa.chunked_array([], pa.int64())).to_pylist() == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_times_become_text_a_part_at_a_time(rows: int) -> None:
+    part = pa.table({"k": pa.array(range(rows), pa.int64()), TIMESTAMP: pa.array([1_000] * rows, pa.int64())})
+    found = list(as_text([part, part], most=2))
+    assert all(each.schema == with_text(part.schema) and each.num_rows <= 2 for each in found)
+    assert pa.concat_tables(found)["k"].to_pylist() == [*range(rows)] * 2
+    assert pa.concat_tables(found)[TIMESTAMP].to_pylist() == ["1970-01-01T00:00:01.000000Z"] * (2 * rows)
 
 
 def test_a_single_key_is_text_and_a_deletion_has_no_value(spark: SparkSession) -> None:

@@ -1,6 +1,6 @@
 """JSON objects that are written alike: one producer writes the same names in the same order, with the same white space.
 
-Nobody needs to parse such objects. The bytes around the values are those of the first object, and the quotes say where
+Nobody needs to parse such objects. The bytes around the values are the same in all of them, and the quotes say where
 they begin and end:
 
     {"user":"A","amount":5}        around the values: {"user":"   ","amount":   }
@@ -13,6 +13,7 @@ character, and those with a value that is not surely of its field's type.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ LONGEST_SCALAR = 64
 
 MOST_FIELDS = 100
 """Of objects with more fields there are few in a batch, and each field is a step of its own here."""
+
+SAMPLE = 5
+"""Objects whose forms are compared to choose one."""
 
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
 _WORD = 8
@@ -72,7 +76,9 @@ class Form:
     @classmethod
     def of(cls, text: str) -> Form | None:
         """The form of an object; None if it has no values, too many, nested ones, escapes, or a field twice."""
-        names, quoted, around = [], [], []
+        names: list[str] = []
+        quoted: list[bool] = []
+        around: list[str] = []
         here, found = 0, _START.match(text)
         while found:
             name = _NAME.match(text, found.end())
@@ -128,12 +134,10 @@ class Alike:
         return alike, {name: pa.chunked_array([values[name] for values in found]) for name in self.fields}
 
     def _form(self, texts: pa.Array) -> Form | None:
-        """The form of the first object or, if that cannot be read by its form, of the last."""
-        for at in (0, len(texts) - 1):
-            form = Form.of(texts[at].as_py())
-            if form is not None and form.fits(self.fields):
-                return form
-        return None
+        """The form of most of some objects that are spread over all; None if these have no form."""
+        some = np.linspace(0, len(texts) - 1, SAMPLE).astype(int)
+        forms = Counter(form for at in some if (form := Form.of(texts[int(at)].as_py())) and form.fits(self.fields))
+        return max(forms, key=forms.__getitem__, default=None)
 
     def _of_part(self, texts: pa.Array, form: Form) -> tuple[Flags, dict[str, pa.Array]]:
         text = _Text.of(texts, form)
@@ -195,7 +199,7 @@ class _Text:
 
 
 class _Spans:
-    """Where the values of objects lie: `alike`, a mask of the objects, and the bounds of each value in them."""
+    """The places of the values of objects: `alike`, a mask of the objects, and the bounds of each value in them."""
 
     def __init__(self, text: _Text, alike: Flags, bounds: list[tuple[Ints, Ints]]) -> None:
         self.alike, self._text, self._bounds = alike, text, bounds

@@ -6,11 +6,12 @@ their times with others, so a worker formats each time once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.tuning import DEFAULT
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.spec.columns import END, START, TIMESTAMP
 
@@ -25,13 +26,18 @@ def with_text(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(pa.string()) if field.name in TIMES else field for field in schema])
 
 
-def as_text(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The rows with their times as text; null for an end beyond the largest timestamp, as without this module."""
+def as_text(parts: Iterable[pa.Table], most: int = DEFAULT.frame_rows) -> Iterator[pa.Table]:
+    """The rows with their times as text, at most `most` at once: numpy's text takes a hundred bytes for each time.
+
+    Null for an end beyond the largest timestamp, as without this module.
+    """
     for part in parts:
-        for place, name in enumerate(part.schema.names):
-            if name in TIMES:
-                part = part.set_column(place, pa.field(name, pa.string()), texts(part[name]))
-        yield part
+        for first in range(0, max(part.num_rows, 1), most):
+            rows = part.slice(first, most)
+            for place, name in enumerate(rows.schema.names):
+                if name in TIMES:
+                    rows = rows.set_column(place, pa.field(name, pa.string()), texts(rows[name]))
+            yield rows
 
 
 def texts(times: pa.ChunkedArray) -> pa.ChunkedArray:
