@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
 from benchmarks.options import TUNED, Options, arguments, save, say, session, size_of, versions
-from benchmarks.warming import SECONDS, warm_up
+from benchmarks.warming import LINES, SECONDS, warm_up
 from benchmarks.workloads import (
     doors,
     functions,
@@ -121,7 +121,8 @@ def carry_out(
             say(f"\nSettings of Spark: {of_spark}")
             with session(options, more, of_spark) as spark:
                 of_joins = any(each in JOINS for each in picked)
-                warm_up(spark, options.data or Path(scratch), warm_up_seconds, of_joins)
+                of_lines = [each for each in LINES if each in picked]
+                warm_up(spark, options.data or Path(scratch), warm_up_seconds, of_joins, of_lines)
                 report["workloads" if of_spark == TUNED else "as_installed"] = {
                     each.name: measured(spark, each, chosen, options.data or Path(scratch)) for each in picked
                 }

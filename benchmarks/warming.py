@@ -21,25 +21,31 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.contestant import Contestant
+from benchmarks.contestant import FILES, Contestant
 from benchmarks.measure import WARM_UP, run
 from benchmarks.options import arguments, save, say, session, versions
+from benchmarks.race import Race
 from benchmarks.two_sides import first, write
-from benchmarks.workloads import joins
+from benchmarks.workloads import doors, joins
 from benchmarks.workloads.tumbling import OURS, SPARK, W1
 
 SECONDS = 40
 """Seconds for which each contestant of the warm-up runs, at least."""
 CONTESTANTS = (*OURS, SPARK[0])
 JOIN = next(race for race in joins.J1 if race.name == "J1-inner-1")
+LINES = (doors.D1, doors.D3)
+CONTESTANTS_OF_LINES = (FILES, SPARK[0].name)
 JOINED_BATCHES = 2
 """Micro-batches of a join in the warm-up; Spark's own join takes some twenty seconds for one."""
 
 
-def warm_up(spark: SparkSession, folder: Path, seconds: int, of_joins: bool = False) -> None:
+def warm_up(
+    spark: SparkSession, folder: Path, seconds: int, of_joins: bool = False, of_lines: Sequence[Race] = ()
+) -> None:
     """Run W1 for at least `seconds` by each of CONTESTANTS. Java is slow until it has compiled the code of Spark.
 
-    `of_joins`: then also JOIN by each contestant that answers it, because a join runs other code.
+    `of_joins`: then also JOIN by each contestant that answers it, because a join runs other code. `of_lines`: then also
+    these races, whose readers of lines are other code, by CONTESTANTS_OF_LINES.
     """
     if not seconds:
         return
@@ -47,6 +53,9 @@ def warm_up(spark: SparkSession, folder: Path, seconds: int, of_joins: bool = Fa
     if of_joins:
         files = first(write(JOIN.shapes["default"], folder), JOINED_BATCHES)
         _for_seconds(spark, JOIN.name, [each for each in JOIN.contestants if each.answers], files, seconds)
+    for race in of_lines:
+        chosen = [each for each in race.contestants if each.name in CONTESTANTS_OF_LINES]
+        _for_seconds(spark, race.name, chosen, race.write("default", folder), seconds)
 
 
 def _for_seconds(spark: SparkSession, name: str, contestants: Sequence[Contestant], files: Path, seconds: int) -> None:

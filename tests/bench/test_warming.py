@@ -34,3 +34,6 @@ def test_each_contestant_runs_until_its_time_is_over(monkeypatch: pytest.MonkeyP
     warming.warm_up(spark, tmp_path, 10, of_joins=True)
     of_w1 = ["tidegate", "tidegate_files", "spark_memory"]
     assert ran == [*of_w1, *of_w1, "spark_bucketed"]
+    ran.clear()
+    warming.warm_up(spark, tmp_path, 10, of_lines=[replace(warming.LINES[0], write=lambda *_: tmp_path)])
+    assert ran == [*of_w1, "tidegate_files", "spark_memory"]
