@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.in_turns import medians
 from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.frames.arrow import arrow_schema
@@ -71,11 +71,7 @@ def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, float]:
         "read by Spark": (by_spark, iter),
         "read by the workers": (frame, partial(row_decoder.rows, counts=Counts())),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(1 + TURNS):
-        for name, (given, make) in ways.items():
-            found[name].append(seconds(given, make))
-    return {name: median(each[1:]) for name, each in found.items()}
+    return medians({name: partial(seconds, given, make) for name, (given, make) in ways.items()}, TURNS)
 
 
 def main(argv: list[str] | None = None) -> int:

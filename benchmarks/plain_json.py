@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from statistics import median
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from benchmarks.in_turns import medians
 from benchmarks.inputs import FIRST_MS, key_names
 from tidegate.runtime.spark.kafka.plain import AT, Reader
 from tidegate.runtime.spark.worker.memory import keep
@@ -72,13 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         "a tenth in another order": lambda: seconds(reader, mixed),
         "by the parser": lambda: seconds(parsing, alike),
     }
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(TURNS + 1):
-        for name, way in ways.items():
-            found = way()
-            took[name] += [found] if turn else []
-    for name, each in took.items():
-        print(f"{name:28}{median(each) / rows * 1e6:6.2f} µs of a core per record")
+    for name, took in medians(ways, TURNS).items():
+        print(f"{name:28}{took / rows * 1e6:6.2f} µs of a core per record")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidegate as tg
+from benchmarks.in_turns import medians
 from benchmarks.inputs import FIRST_MS, SIZE_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.kafka.formats import as_json
@@ -80,11 +82,7 @@ def measure(spark: SparkSession, count: int, folder: Path) -> dict[str, float]:
     for final, kind in ((False, "updates"), (True, "final rows")):
         ways[f"{kind}, JSON by Spark"] = by_spark(made, final)
         ways |= {f"{kind}, {n}": tg.kafka.records(f, key=KEY, final=final, name="a") for n, f in given.items()}
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(1 + TURNS):
-        for name, frame in ways.items():
-            found[name].append(seconds(frame))
-    took = {name: median(each[1:]) for name, each in found.items()}
+    took = medians({name: partial(seconds, frame) for name, frame in ways.items()}, TURNS)
     read = {name: took.pop(f"{name}, nothing written") for name in given}
     return {
         name: each - read["times by workers" if "workers" in name else "times by Spark"] for name, each in took.items()

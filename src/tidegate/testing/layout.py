@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import Result
+from tidegate.kernel.exchange import decoding
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.inspect.graces import GraceHistory
 from tidegate.kernel.rows.layout import Layout
@@ -22,7 +23,6 @@ from tidegate.kernel.upgrade import drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Plan, Stream, graph, operation
 from tidegate.spec.metrics import GRACE_NEEDED
-from tidegate.spec.steps import Filter
 from tidegate.testing.column_types import Types
 from tidegate.testing.columns import to_batch
 from tidegate.testing.inputs import Inputs
@@ -252,7 +252,7 @@ class _Operator:
         for place, column in enumerate(rows.schema):
             if column.name in ("empty", "deleted"):  # without a record they have no type
                 rows = rows.set_column(place, column.name, rows[column.name].cast(pa.bool_()))
-        if not any(isinstance(step, Filter) for branch in op.stream.branches for step in branch.steps):
+        if not any(decoding.filters(branch) for branch in op.stream.branches):
             return rows
         rows = rows.append_column("kept", pa.repeat(True, rows.num_rows))
         return _filtered_out(source.edge.stream, records, rows.schema) if records and not rows.num_rows else rows
@@ -263,5 +263,5 @@ def _filtered_out(stream: Stream, records: Sequence[Record], schema: pa.Schema) 
     known: dict[str, Any] = {"ts": -1, "kept": False}
     if stream.partition is not None and stream.offset is not None:
         partition, offset = (records[-1][name] for name in (stream.partition, stream.offset))
-        known |= {"partition": partition if stream.number is None else f"{stream.number}:{partition}", "offset": offset}
+        known |= {"partition": decoding.numbered(stream, pa.array([partition]))[0].as_py(), "offset": offset}
     return pa.table({field.name: pa.array([known.get(field.name)], field.type) for field in schema}, schema)

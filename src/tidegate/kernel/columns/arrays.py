@@ -17,6 +17,12 @@ def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
+def flags(column: pa.ChunkedArray | pa.Array) -> Flags:
+    """A column of booleans without nulls, as a mask."""
+    mask: Flags = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return mask
+
+
 def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
     if isinstance(column, pa.Array):

@@ -24,9 +24,9 @@ def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
     place = pa.array(np.arange(rows.num_rows))
     done = map_filter.apply_steps(stream.steps, rows.append_column(map_filter.PLACE, place))
     columns = _columns(op, stream, done)
-    if not _filters(stream):
+    if not filters(stream):
         # Merged streams must have the same columns.
-        others = any(_filters(branch) for branch in op.stream.branches)
+        others = any(filters(branch) for branch in op.stream.branches)
         return pa.table(columns | ({"kept": pa.array(np.ones(rows.num_rows, bool))} if others else {}))
     at = np.full(rows.num_rows, -1)
     at[ints(done[map_filter.PLACE])] = np.arange(done.num_rows)
@@ -37,7 +37,8 @@ def read(op: Operation, stream: Stream, rows: pa.Table) -> pa.Table:
     return pa.table(columns | {"kept": pa.array(at >= 0)})
 
 
-def _filters(stream: Stream) -> bool:
+def filters(stream: Stream) -> bool:
+    """Whether a step of the stream removes records."""
     return any(isinstance(step, Filter) for step in stream.steps)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.arrays import Flags, Ints, flags
 
 READ_AT_ONCE = 8 << 20
 """Most bytes of objects whose quotes are looked for at once."""
@@ -154,7 +154,7 @@ class Alike:
         if whole is not None:
             return whole
         pattern = self.others if field is None else field.pattern
-        return _mask(pc.match_substring_regex(scalars, rf"\A(?:null|{pattern})\z"))
+        return flags(pc.match_substring_regex(scalars, rf"\A(?:null|{pattern})\z"))
 
     def _values(self, form: Form, spans: _Spans, name: str, field: Field) -> pa.Array:
         if name not in form.names:
@@ -285,8 +285,3 @@ def _parts(texts: pa.Array) -> Iterator[pa.Array]:
     rows = max(1, -(-len(texts) // count))
     for first in range(0, len(texts), rows):
         yield texts.slice(first, rows)
-
-
-def _mask(flags: pa.Array) -> Flags:
-    mask: Flags = flags.to_numpy(zero_copy_only=False)
-    return mask

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.kernel.columns.arrays import Flags
+from tidegate.kernel.columns.arrays import Flags, flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.alike import Alike, Field
@@ -158,7 +158,7 @@ class Reader:
         if self.key is None:
             return np.ones(batch.num_rows, bool)
         keys = batch.column("key")
-        return _mask(pc.or_(keys.is_null(), _texts(keys).is_valid()))
+        return flags(pc.or_(keys.is_null(), _texts(keys).is_valid()))
 
     def _given(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         return batch.column("key" if name == self.key else name).cast(self.wanted.field(name).type)
@@ -166,7 +166,7 @@ class Reader:
     def _read(self, values: pa.Array, may: Flags) -> tuple[Flags, dict[str, pa.Array]]:
         """A mask of the plain records among those of the mask `may`, and their columns."""
         texts = _texts(values)
-        may = may & _mask(texts.is_valid())
+        may = may & flags(texts.is_valid())
         texts = _those(texts, may)
         if (found := self._alike(texts)) is None:
             may[may], columns = self._parsed(texts)
@@ -191,7 +191,7 @@ class Reader:
             return mask, self._typed_columns(values)
         except pa.ArrowInvalid:  # a time that is not plain
             times = [values[name] for name in values if self._is_time(name)]
-            plain = np.logical_and.reduce([_mask(pc.fill_null(_is_instant(each), True)) for each in times])
+            plain = np.logical_and.reduce([flags(pc.fill_null(_is_instant(each), True)) for each in times])
             mask[mask] = plain
             return mask, self._typed_columns({name: each.filter(pa.array(plain)) for name, each in values.items()})
 
@@ -327,14 +327,9 @@ def _decoded(data: bytes) -> str | None:
         return None
 
 
-def _mask(flags: pa.Array) -> Flags:
-    mask: Flags = flags.to_numpy(zero_copy_only=False)
-    return mask
-
-
 def _narrow(may: Flags, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """The texts for which `which` is true; `may`, the mask of their records, is narrowed to them in place."""
-    so = _mask(which(texts))
+    so = flags(which(texts))
     may[may] = so
     return _those(texts, so)
 
