@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 import tidegate as tg
@@ -68,9 +68,13 @@ def by_spark(frame: DataFrame, final: bool) -> DataFrame:
     return whole.select(*(json.cast("binary").alias(name) for name, json in pair.items()))
 
 
-def seconds(frame: DataFrame) -> float:
+def to_nothing(frame: DataFrame) -> float:
+    return seconds(frame.write.format("noop").mode("overwrite"))
+
+
+def seconds(writer: DataFrameWriter) -> float:
     began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
+    writer.save()
     return time.perf_counter() - began
 
 
@@ -82,7 +86,7 @@ def measure(spark: SparkSession, count: int, folder: Path) -> dict[str, float]:
     for final, kind in ((False, "updates"), (True, "final rows")):
         ways[f"{kind}, JSON by Spark"] = by_spark(made, final)
         ways |= {f"{kind}, {n}": tg.kafka.records(f, key=KEY, final=final, name="a") for n, f in given.items()}
-    took = medians({name: partial(seconds, frame) for name, frame in ways.items()}, TURNS)
+    took = medians({name: partial(to_nothing, frame) for name, frame in ways.items()}, TURNS)
     read = {name: took.pop(f"{name}, nothing written") for name in given}
     return {
         name: each - read["times by workers" if "workers" in name else "times by Spark"] for name, each in took.items()

@@ -175,6 +175,7 @@ def contestants() -> tuple[Contestant, ...]:
         # Not Kafka Streams' in-memory store: it has a map per millisecond, and each record searches the maps of 60 s. A
         # turn did not end in 13 minutes. RocksDB reads a range of the record's key.
         Streams(peer("streams_rocksdb", "RocksDB", streams.ROCKSDB)),
+        Streams(peer("streams_rocksdb_plain", "RocksDB, not compressed", streams.ROCKSDB, streams.PLAIN)),
     )
 
 
@@ -211,7 +212,7 @@ J5 = OverKafka(
     "J5",
     f"left join, ±30 s, grace 10 s, of two topics of {PARTITIONS} partitions into a third, 100 k keys, 1 pair a record",
     contestants,
-    (Bar(3.0, ("streams_rocksdb",), OURS),),
+    (Bar(3.0, ("streams_rocksdb", "streams_rocksdb_plain"), OURS),),
     repeat=2,
     shapes=SIZES,
     agreed=agreed,

@@ -23,12 +23,16 @@ R = TypeVar("R", bound=Read)
 
 READ = {
     # The same as for Kafka Streams.
-    "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": "4194304",
 }
 CONSUMER = {"spark": READ, "librdkafka": {}}
 """Options of each consumer; librdkafka has the settings of tidegate."""
-WRITE = {"kafka.linger.ms": "100", "kafka.batch.size": "262144"}
+WRITE = {
+    # The same as for Kafka Streams.
+    "kafka.linger.ms": "100",
+    "kafka.batch.size": "262144",
+    "kafka.compression.type": "lz4",
+}
 
 
 @dataclass

@@ -230,6 +230,15 @@ def of_w9() -> tuple[Contestant, ...]:
         streams.contestant(
             "streams_memory_every", "every, in-memory", streams.IN_MEMORY, every, final=False, every=True
         ),
+        streams.contestant(
+            "streams_memory_every_plain",
+            "every, in-memory, not compressed",
+            streams.IN_MEMORY,
+            every,
+            streams.PLAIN,
+            final=False,
+            every=True,
+        ),
         streams.contestant("streams_rocksdb_every", "every, RocksDB", streams.ROCKSDB, every, final=False, every=True),
     )
 
@@ -251,7 +260,7 @@ def of_w12() -> tuple[Contestant, ...]:
 
 OURS = ("tidegate", "tidegate_consumed")
 STREAMS = ("streams_memory", "streams_rocksdb")
-STREAMS_EVERY = ("streams_memory_every", "streams_rocksdb_every")
+STREAMS_EVERY = ("streams_memory_every", "streams_memory_every_plain", "streams_rocksdb_every")
 
 W7 = OverKafka(
     "W7",

@@ -34,7 +34,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={folder}/data
+log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
@@ -98,11 +98,16 @@ class Broker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def data(self) -> Path:
+        """The folder with a folder for each partition of a topic."""
+        return self._folder / "data"
+
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="tidegate-kafka-"))
         port, controller = free_ports(2)
         properties = self._folder / "server.properties"
-        told = PROPERTIES.format(port=port, controller=controller, folder=self._folder)
+        told = PROPERTIES.format(port=port, controller=controller, data=self.data)
         properties.write_text(told + self._more)
         self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(properties)).communicate()
         self._process = self._java("kafka.Kafka", str(properties))

@@ -60,3 +60,16 @@ def test_both_consumers_are_measured(tmp_path: Path) -> None:
     _, report = smoke("benchmarks.consuming", tmp_path / "report.json")
     assert report["records"] == 60_004
     assert {consumer: len(took) for consumer, took in report["seconds"].items()} == {"spark": 1, "librdkafka": 1}
+
+
+def test_settings_of_clients_are_measured(tmp_path: Path) -> None:
+    try:
+        jars("broker")
+    except MavenError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    _, report = smoke("benchmarks.kafka_clients", tmp_path / "report.json")
+    assert (
+        report["read_few"]["tg.kafka.source without options"] < report["read_few"]["Spark's connector without options"]
+    )
+    of = {name: each["bytes"] for name, each in report["written"].items()}
+    assert all(of[kind] < of["large batches"] / 2 for kind in ("lz4", "snappy", "zstd", "gzip", "lz4, large batches"))

@@ -435,3 +435,20 @@ def test_a_record_without_a_value_is_skipped(
     query = Query(frame, tmp_path)
     assert query.run() == [{"user": "A", "count": 1, "timestamp": 1}]
     assert [batch["events"]["null_value"] for batch in query.metrics] == [2]
+
+
+@pytest.mark.parametrize("setting", ["kafka.max.poll.records", "kafka.fetch.max.wait.ms"])
+def test_settings_of_the_consumer_can_be_others(
+    spark: SparkSession, client: Client, broker: Broker, setting: str
+) -> None:
+    topic = client.topic()
+    client.send(topic, sent([(0, "a", 0)]))
+
+    def frame(**options: str) -> DataFrame:
+        return tg.kafka.source(
+            spark, broker.servers, topic, key="user", value=SCHEMA, timestamp="ts", streaming=False, options=options
+        ).frame
+
+    assert frame().count() == 1
+    with pytest.raises(Exception, match=f"Invalid value -1 for configuration {setting.removeprefix('kafka.')}"):
+        frame(**{setting: "-1"}).count()

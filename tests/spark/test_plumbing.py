@@ -161,9 +161,14 @@ def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("simplified", [False, True])
-def test_map_tasks_and_stateful_tasks_share_their_workers(batches: Batches, simplified: bool) -> None:
+def test_map_tasks_and_stateful_tasks_share_their_workers(
+    batches: Batches, simplified: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They do not share them with simplified tracebacks: Spark then starts workers for each kind (decision 0046)."""
     spark = batches.spark
+    # Another environment is another pool. Beside idle workers of earlier tests, map tasks may get one of these each
+    # time, and stateful tasks others: so it was with five of them.
+    monkeypatch.setitem(spark.sparkContext.environment, "TIDEGATE_TEST_POOL", str(simplified))
     before = spark.conf.get(config.SIMPLIFIED)
     assert before == "false"
     spark.conf.set(config.SIMPLIFIED, str(simplified).lower())

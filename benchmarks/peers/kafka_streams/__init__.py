@@ -39,6 +39,7 @@ TUNED = {
     "topology.optimization": "all",
     # Kafka's "Producer Configs" and "Consumer Configs": fewer, larger requests. Spark's connector has the same.
     "producer.batch.size": "262144",
+    "producer.compression.type": "lz4",
     "consumer.max.poll.records": "10000",
     "consumer.max.partition.fetch.bytes": "4194304",
     "consumer.auto.offset.reset": "earliest",
@@ -47,6 +48,8 @@ CACHED = {
     # "Memory Management": a cache for all open windows, so that a key and window is emitted once per commit.
     "statestore.cache.max.bytes": "536870912",
 }
+PLAIN = {"producer.compression.type": "none"}
+"""Records of results and of changelogs as they are, as without any setting."""
 NOT_CACHED = {"statestore.cache.max.bytes": "0"}
 OFTEN = {"commit.interval.ms": "1000"}
 """A commit flushes the cache: one commit per second is about one per micro-batch of tidegate."""

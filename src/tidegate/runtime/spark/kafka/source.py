@@ -33,6 +33,16 @@ META = ("topic", "partition", "offset", STAMP)
 TAKEN = (*RESULT_COLUMNS, *META, TOMBSTONE, "headers")
 """Names that a field of a record cannot have here; such a field gets `_in` behind its name."""
 
+CONSUMER = {
+    # Spark asks the broker for the first and the last offset of a partition after each poll, so polls cost more than
+    # in other programs: Kafka's default is 500 records.
+    "kafka.max.poll.records": "2000",
+    # A consumer that has polled the last record of a partition asks for the next ones at once. The broker answers the
+    # questions of a consumer one after the other, so Spark's next question would wait for Kafka's default of 500 ms.
+    "kafka.fetch.max.wait.ms": "10",
+}
+"""Settings of the consumer of Spark's connector (decision 0071)."""
+
 _KEY, _VALUE, _FAULT = OURS + "key", OURS + "value", OURS + "fault"
 
 Made = Callable[[Reader, StructType], DataFrame]
@@ -499,6 +509,7 @@ class _Wanted:
     def by_spark(self) -> DataFrame:
         settings = {
             "startingOffsets": self.starting,
+            **CONSUMER,
             **self.options,
             "kafka.bootstrap.servers": self.servers,
             "subscribe": ",".join(self.topics),
