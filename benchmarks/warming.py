@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -61,9 +62,14 @@ def warm_up(
 def _for_seconds(spark: SparkSession, name: str, contestants: Sequence[Contestant], files: Path, seconds: int) -> None:
     say(f"\nWarm-up by {name}: {len(contestants)} contestants, {seconds} s each")
     for contestant in contestants:
-        began = time.monotonic()
-        while time.monotonic() - began < seconds:
-            run(spark, contestant, files)
+        for_seconds(seconds, partial(run, spark, contestant, files))
+
+
+def for_seconds(seconds: float, turn: Callable[[], object]) -> None:
+    """Call `turn` again and again until `seconds` have passed."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        turn()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -46,7 +46,7 @@ def main() -> None:
         # Its page "Configuration": both go to librdkafka. Changelogs, at least once and commits every five seconds are
         # its defaults.
         consumer_extra_config={"fetch.min.bytes": 65_536, "max.partition.fetch.bytes": 4_194_304},
-        producer_extra_config={"linger.ms": 100, "batch.size": 262_144},
+        producer_extra_config={"linger.ms": 100, "batch.size": 262_144, "compression.type": "lz4"},
     )
     records = app.dataframe(app.topic(source, key_deserializer="str", value_deserializer="json"))
     windows = records.tumbling_window(int(size_ms), int(grace_ms)).agg(count=Count(), total=Sum("amount"))
