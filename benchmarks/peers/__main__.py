@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.options import arguments
+from benchmarks.peers.joined_files import JF
 from benchmarks.peers.joined_topics import J5
 from benchmarks.peers.over_files import W8
 from benchmarks.peers.over_kafka import W7, W9, W12, connector
 from benchmarks.suite import Workload, carry_out, choices
 
-WORKLOADS: tuple[Workload, ...] = (W7, W8, W9, W12, J5)
+WORKLOADS: tuple[Workload, ...] = (W7, W8, W9, W12, J5, JF)
 OVER_KAFKA = {each.name: each for each in (W7, W9, W12, J5)}
 
 
 def names() -> list[str]:
-    """The choices of `--peers`; in W8 tidegate always runs."""
+    """The choices of `--peers`; in W8 and JF tidegate always runs."""
     over_kafka = {each.name for workload in OVER_KAFKA.values() for each in workload.contestants()}
-    return sorted(over_kafka | {each.name for each in W8.peers})
+    return sorted(over_kafka | {each.name for each in (*W8.peers, *JF.peers)})
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -24,15 +24,18 @@ READ_ROWS = 512
 @dataclass(frozen=True)
 class Task:
     input: Path
-    """A folder with the files of `benchmarks.inputs`."""
+    """A folder with the files of `benchmarks.inputs`, or of a join with the folders of `benchmarks.two_sides`."""
     output: Path
-    """An empty folder for the final rows: user, start (ms), count, total, as .csv or Parquet."""
+    """An empty folder for the final rows, as .csv or Parquet: user, start (ms), count, total; of a join user, amount
+    and price."""
     parallelism: int
     warm_up_rows: int
     """Rows of the warm-up, which are not counted."""
     state: str
     """The state backend of a program that has the choice."""
     jars: tuple[Path, ...] = ()
+    window_ms: int = 0
+    """Of a join: records at most this far apart are pairs."""
 
     def halves(self) -> list[tuple[Path, ...]]:
         """The files by source partition, each in the order in which it is read."""
@@ -81,6 +84,7 @@ def task() -> Task:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--warm-up-rows", type=int, default=0)
     parser.add_argument("--state", default="")
+    parser.add_argument("--window-ms", type=int, default=0)
     parser.add_argument("--jars", type=lambda jars: tuple(map(Path, filter(None, jars.split(os.pathsep)))), default=())
     return Task(**vars(parser.parse_args()))
 
@@ -91,6 +95,7 @@ def command(task: Task) -> list[str]:
         "--parallelism": task.parallelism,
         "--warm-up-rows": task.warm_up_rows,
         "--state": task.state,
+        "--window-ms": task.window_ms,
         "--jars": os.pathsep.join(map(str, task.jars)),
     }
     return [str(task.input), str(task.output), *(f"{name}={value}" for name, value in options.items())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,10 +40,11 @@ class Peer:
     """Number of micro-batches of the input that a slow peer runs; None: all."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings and versions that the program reported in its last run."""
+    file: str = "program.py"
 
     @property
     def program(self) -> Path:
-        return HERE / self.engine / "program.py"
+        return HERE / self.engine / self.file
 
     def interpreter(self) -> Path:
         """The interpreter of its environment, which is installed if missing. Raises UnableError."""
@@ -81,16 +83,24 @@ def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
 
     Raises AssertionError if it wrote other rows, UnableError if it failed.
     """
+    return checked(peer, files, lambda output: require(peer.label, rows_in(peer.label, output), *right))
+
+
+def checked(peer: Peer, files: Path, check: Callable[[Path], None], window_ms: int = 0) -> PeerRun:
+    """Run `peer` over `files`; `check` raises AssertionError if the rows in its folder are wrong.
+
+    Raises AssertionError too if it read other rows, UnableError if it failed.
+    """
     rows = rows_of(files)
     busy = psutil.cpu_percent(0.4)
     with tempfile.TemporaryDirectory(prefix="tidegate-peer-") as folder:
         output = Path(folder) / "rows"
         output.mkdir()
-        task = Task(files, output, PARALLELISM, sum(rows[:WARM_UP]), peer.state, peer.jars())
+        task = Task(files, output, PARALLELISM, sum(rows[:WARM_UP]), peer.state, peer.jars(), window_ms)
         report, peak = _carried_out(peer, task, Path(folder) / "log")
         if report.rows != sum(rows):
             raise AssertionError(f"{peer.label} read {report.rows:,} of {sum(rows):,} rows")
-        require(peer.label, rows_in(peer.label, output), *right)
+        check(output)
     return PeerRun(rows, report, peak["java"], peak["python"], peak["worker"], busy)
 
 

@@ -15,6 +15,7 @@ from pyflink.datastream.connectors.file_system import FileSource
 from pyflink.datastream.connectors.hybrid_source import HybridSource
 from pyflink.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
+from pyflink.table.types import DataType
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS
 from benchmarks.peers.contract import Report, Task, installed, millis, task
@@ -24,7 +25,7 @@ WATERMARK_MS = 200
 TELLING = 10
 """A rate after the warm-up is reported if its time is at least this many watermark intervals."""
 
-COLUMNS = {"user": DataTypes.STRING(), "ts": DataTypes.TIMESTAMP(3), "amount": DataTypes.BIGINT()}
+KEY_AND_TIME = {"user": DataTypes.STRING(), "ts": DataTypes.TIMESTAMP(3)}
 
 SINK = """
 CREATE TABLE final (`user` STRING, `start` BIGINT, `count` BIGINT, total BIGINT, left_at TIMESTAMP_LTZ(3))
@@ -70,13 +71,13 @@ class Given(TypeInformation):
         return self._j_typeinfo
 
 
-def source(environment: StreamExecutionEnvironment, work: Task) -> DataStream:
+def source(environment: StreamExecutionEnvironment, work: Task, columns: dict[str, DataType]) -> DataStream:
     """Reads the files of one micro-batch side by side, then the files of the next.
 
     A FileSource reads its files in no order, so most rows would be late. A HybridSource reads sources one after another
     (its page in "DataStream Connectors"). The SQL connector cannot.
     """
-    row = DataTypes.ROW([DataTypes.FIELD(name, type) for name, type in COLUMNS.items()])
+    row = DataTypes.ROW([DataTypes.FIELD(name, type) for name, type in columns.items()])
     form = ParquetColumnarRowInputFormat(row, is_utc_timestamp=True)
     first, *others = (
         FileSource.for_bulk_file_format(form, *map(str, together)).build()
@@ -89,39 +90,64 @@ def source(environment: StreamExecutionEnvironment, work: Task) -> DataStream:
     return environment.from_source(builder.build(), WatermarkStrategy.no_watermarks(), "files", given)
 
 
-def main() -> None:
-    work = task()
-    chosen = settings(work)
+def view(
+    tables: StreamTableEnvironment,
+    name: str,
+    work: Task,
+    value: str,
+    environment: StreamExecutionEnvironment,
+    grace_ms: int,
+) -> None:
+    """The files of `work` as the table `name`: user, ts and the number `value`, with a watermark of the grace."""
+    columns = {**KEY_AND_TIME, value: DataTypes.BIGINT()}
+    schema = Schema.new_builder()
+    for column, type in columns.items():
+        schema = schema.column(column, type)
+    schema = schema.watermark("ts", f"ts - INTERVAL '{grace_ms // 1000}' SECOND").build()
+    tables.create_temporary_view(name, tables.from_data_stream(source(environment, work, columns), schema))
+
+
+def started(work: Task) -> tuple[StreamExecutionEnvironment, StreamTableEnvironment]:
     configuration = Configuration()
-    for name, value in chosen.items():
+    for name, value in settings(work).items():
         configuration.set_string(name, value)
     configuration.set_string("pipeline.jars", ";".join(jar.as_uri() for jar in work.jars))
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
-    tables = StreamTableEnvironment.create(environment)
-    schema = Schema.new_builder()
-    for name, type in COLUMNS.items():
-        schema = schema.column(name, type)
-    schema = schema.watermark("ts", f"ts - INTERVAL '{GRACE_MS // 1000}' SECOND").build()
-    tables.create_temporary_view("events", tables.from_data_stream(source(environment, work), schema))
+    return environment, StreamTableEnvironment.create(environment)
+
+
+def main() -> None:
+    work = task()
+    environment, tables = started(work)
+    view(tables, "events", work, "amount", environment, GRACE_MS)
     tables.execute_sql(SINK.format(path=work.output.as_uri()))
     began = time.time()
     tables.execute_sql(QUERY).wait()
     seconds = time.time() - began
-    Report(work.rows(), seconds, warm(work, began, seconds), installed("apache-flink"), chosen).say()
+    Report(work.rows(), seconds, warm(work, began, seconds), installed("apache-flink"), settings(work)).say()
+
+
+def written(work: Task, columns: list[str]) -> pa.Table:
+    """Columns of the rows that the query wrote."""
+    files = (path for path in work.output.iterdir() if not path.name.startswith("."))
+    return pa.concat_tables([pq.read_table(path, columns=columns) for path in files])
 
 
 def warm(work: Task, began: float, seconds: float) -> tuple[int, float] | None:
     """(rows, seconds) at the emission of the first window that closes after `warm_up_rows` rows; None: unknown."""
-    files = (path for path in work.output.iterdir() if not path.name.startswith("."))
-    rows = pa.concat_tables([pq.read_table(path, columns=["start", "left_at"]) for path in files])
+    rows = written(work, ["start", "left_at"])
     left = pa.table({"start": rows["start"], "left_ms": millis(rows["left_at"])})
     for window in left.group_by("start").aggregate([("left_ms", "min")]).sort_by("start").to_pylist():
         read = rows_until(work, window["start"] + SIZE_MS + GRACE_MS)
         after = window["left_ms_min"] / 1000 - began
         if read is not None and read >= work.warm_up_rows:
-            enough = seconds - after >= TELLING * WATERMARK_MS / 1000
-            return (read, after) if enough else None
+            return (read, after) if telling(seconds - after) else None
     return None
+
+
+def telling(seconds: float) -> bool:
+    """Whether a rate over `seconds` says something."""
+    return seconds >= TELLING * WATERMARK_MS / 1000
 
 
 def rows_until(work: Task, stream_time_ms: int) -> int | None:
