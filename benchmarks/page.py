@@ -12,11 +12,12 @@ from typing import Any
 
 from tools.pages.svg import Drawing
 
-from benchmarks import where_drawn
+from benchmarks import page_drawn, where_drawn
 from benchmarks.options import SETTINGS, TUNED
 
 RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
+PICTURES = PAGE.parent / page_drawn.FOLDER
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 HEADING = "### "
@@ -36,22 +37,38 @@ def main() -> int:
     old, after = rest.split(END)
     measured = list(_measured())
     if not measured:
-        print(f"Nothing in {RESULTS}: run make bench first.")
-        return 1
-    PAGE.write_text(f"{before}{BEGIN}\n{merged(old, measured)}\n{END}{after}", encoding="utf-8")
+        print(f"Nothing in {RESULTS}: run make bench first. The pictures are drawn anew.")
+    sections = merged(old, measured)
+    for of, section in sections.items():
+        sections[of] = page_drawn.with_picture(of[-1], section, PICTURES)
+    body = "\n\n".join(sections.values())
+    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+    (PICTURES / "joins.svg").write_text(joins(sections), encoding="utf-8")
     print(f"wrote {PAGE}")
     return 0
 
 
-def merged(old: str, measured: list[str]) -> str:
+Name = tuple[int, int, str]
+"""The name of a section, which sorts as on the page: its command, the length of its workload's name, its workload."""
+
+
+def merged(old: str, measured: list[str]) -> dict[Name, str]:
     """The sections of `old`, each with its heading; those of `measured` replace or join them, in order of the page."""
     held = [f"{HEADING}{section.rstrip()}" for section in old.split(HEADING)[1:]]
     sections = {_name(section): section for section in [*held, *measured]}
-    return "\n\n".join(sections[name] for name in sorted(sections))
+    return {name: sections[name] for name in sorted(sections)}
 
 
-def _name(section: str) -> tuple[int, int, str]:
-    """The name of a section, which sorts as on the page: its command, and its workload."""
+def joins(sections: dict[Name, str]) -> str:
+    """A picture of the speeds of joins; tables over open entries have pictures of their own."""
+    races = (
+        (of[-1], section) for of, section in sections.items() if of[-1][:1] == "J" and not page_drawn.points(section)
+    )
+    found = [each for name, section in races for each in page_drawn.speeds(name, section)]
+    return page_drawn.beside_bars("Joins: times as fast as the fastest of the others; a mark is the bar", found)
+
+
+def _name(section: str) -> Name:
     asked = re.search(r"`make (bench[a-z-]*)", section)
     if asked is None:
         raise ValueError(f"a section of {PAGE} does not say what measured it: {section[:60]!r}")
@@ -71,7 +88,7 @@ def _measured() -> Iterator[str]:
     if (report := _read("growth")) is not None:
         yield _growth(report)
     if (report := _read("where")) is not None:
-        yield where_drawn.section(report, _machine(report, "make bench-where", "where"), PAGE.parent / "benchmarks")
+        yield where_drawn.section(report, _machine(report, "make bench-where", "where"), PICTURES)
 
 
 def _read(name: str) -> dict[str, Any] | None:
@@ -179,7 +196,7 @@ def _growth(report: dict[str, Any]) -> str:
     lines = [f"{HEADING}Growth", "", _machine(report, "make bench-growth", "growth"), ""]
     lines += ["Each point is the median of its turns; in brackets the least and the most where they are several.", ""]
     for name, axis in report["axes"].items():
-        path = PAGE.parent / "benchmarks" / f"{name}.svg"
+        path = PICTURES / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         path.write_text(drawn(axis["label"], axis["points"]), encoding="utf-8")
         points = ", ".join(map(_point, axis["points"]))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.page import BEGIN, END, PAGE, merged, workload
+from benchmarks import page_drawn
+from benchmarks.page import BEGIN, END, PAGE, PICTURES, joins, merged, workload
+
+
+def joined(old: str, measured: list[str]) -> str:
+    return "\n\n".join(merged(old, measured).values())
 
 
 def section(workload: str, command: str, numbers: str) -> str:
@@ -14,29 +20,29 @@ def section(workload: str, command: str, numbers: str) -> str:
 
 def test_a_workload_measured_anew() -> None:
     old = "\n".join([section("W1", "bench", "1"), section("W2", "bench", "2")])
-    found = merged(old, [section("W2", "bench", "3")])
+    found = joined(old, [section("W2", "bench", "3")])
     assert found == f"{section('W1', 'bench', '1')}\n\n{section('W2', 'bench', '3')}"
 
 
 def test_one_workload_against_two_kinds_of_others() -> None:
     own, peers = section("W9", "bench", "1"), section("W9", "bench-peers", "2")
-    assert merged(own, [peers]) == f"{own}\n\n{peers}"
-    assert merged(f"{own}\n\n{peers}", [section("W9", "bench-peers", "3")]).endswith("3")
+    assert joined(own, [peers]) == f"{own}\n\n{peers}"
+    assert joined(f"{own}\n\n{peers}", [section("W9", "bench-peers", "3")]).endswith("3")
 
 
 def test_the_order_of_the_page() -> None:
     names = [("W1", "bench"), ("W9", "bench"), ("W10", "bench"), ("START", "bench"), ("W8", "bench-peers")]
     given = [section(*name, "1") for name in names]
-    assert merged("", given[::-1]) == "\n\n".join(given)
+    assert joined("", given[::-1]) == "\n\n".join(given)
     # Headings of these sections have no colon.
     where = "### Where the time goes\n\n`make bench-where` on some day.\n\n1"
     growth = "### Growth\n\n`make bench-growth` on some day.\n\n1"
-    assert merged("", [where, growth, given[0]]) == f"{given[0]}\n\n{growth}\n\n{where}"
+    assert joined("", [where, growth, given[0]]) == f"{given[0]}\n\n{growth}\n\n{where}"
 
 
 def test_a_section_that_nobody_measured() -> None:
     with pytest.raises(ValueError, match="does not say what measured it"):
-        merged("### By hand\n\nmuch faster", [])
+        joined("### By hand\n\nmuch faster", [])
 
 
 def race(rate: int, times: float) -> dict[str, Any]:
@@ -79,4 +85,56 @@ def test_a_contestant_that_ran_with_one_of_the_settings() -> None:
 def test_the_page_itself() -> None:
     text = PAGE.read_text(encoding="utf-8")
     measured = text.split(BEGIN)[1].split(END)[0]
-    assert merged(measured, []) == measured.strip()
+    assert joined(measured, []) == measured.strip()
+
+
+OPEN = """### J3: windows
+
+`make bench` on some day.
+
+|  | seconds a batch, as installed | seconds a batch, tuned | JVM MiB |
+|---|---|---|---|
+| tidegate, 1,000 open | 2.000 | 1.500 | 9 |
+| by hand, 1,000 open | 9.000 | 8.000 | 9 |
+| tidegate, 10,000 open |  | 0.250 | 9 |
+
+* tidegate: 1.1 times; wanted at most 2.0: reached
+
+all: equal."""
+
+
+def test_a_table_over_open_entries_gets_a_picture(tmp_path: Path) -> None:
+    assert page_drawn.points(OPEN) == {"tidegate": {1_000: 1.5, 10_000: 0.25}, "by hand": {1_000: 8.0}}
+    once = page_drawn.with_picture("J3", OPEN, tmp_path)
+    picture = "![J3: seconds of a batch over open entries](benchmarks/J3.svg)"
+    assert once == OPEN.replace("| 0.250 | 9 |\n", f"| 0.250 | 9 |\n\n{picture}\n")
+    assert page_drawn.with_picture("J3", once, tmp_path) == once
+    drawn = (tmp_path / "J3.svg").read_text()
+    assert drawn.count("<circle") == 3
+    assert "logarithmic" in drawn
+
+
+def test_other_tables_get_none(tmp_path: Path) -> None:
+    other = workload("W1", {"tuned": race(1_000_000, 2.5)}, "`make bench`")
+    assert page_drawn.with_picture("W1", other, tmp_path) == other
+    assert not list(tmp_path.iterdir())
+
+
+def test_speeds_beside_their_bars() -> None:
+    by_settings = {"as installed": race(1_000_000, 1.5), "tuned": race(1_200_000, 2.5)}
+    assert page_drawn.speeds("W1", workload("W1", by_settings, "")) == [page_drawn.Speed("W1", "tidegate", 2.5, 2.0)]
+    (one,) = page_drawn.speeds("W1", workload("W1", {"tuned": race(1, 1.9)}, ""))
+    assert (one.times, one.wanted) == (1.9, 2.0)
+    below, reached = (page_drawn.beside_bars("Speeds", [each]) for each in (one, page_drawn.Speed("W1", "a", 2.0, 2.0)))
+    assert page_drawn.BELOW in below
+    assert page_drawn.BELOW not in reached
+
+
+def test_the_pictures_show_the_numbers_of_the_page(tmp_path: Path) -> None:
+    sections = merged(PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0], [])
+    for of, text in sections.items():
+        assert page_drawn.with_picture(of[-1], text, tmp_path) == text
+    drawn = list(tmp_path.iterdir())
+    assert {path.stem for path in drawn} >= {"J3", "J4", "J6"}
+    assert all(path.read_text() == (PICTURES / path.name).read_text(encoding="utf-8") for path in drawn)
+    assert joins(sections) == (PICTURES / "joins.svg").read_text(encoding="utf-8")
