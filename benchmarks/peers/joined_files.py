@@ -8,7 +8,6 @@ writes no checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,10 +24,10 @@ from benchmarks.inputs import HALVES, Int64s
 from benchmarks.join_race import compared, timed
 from benchmarks.joined_columns import left_joined, rows
 from benchmarks.measure import Digest, Run
-from benchmarks.options import Options, say
+from benchmarks.options import Options
 from benchmarks.peers import peer
 from benchmarks.peers.peer import Peer, PeerRun
-from benchmarks.race import Bar, UnableError, alternate, judged, report
+from benchmarks.race import Bar, alternate, judged, report
 from benchmarks.two_sides import Shape, write
 from benchmarks.warming import SECONDS, for_seconds
 from benchmarks.workloads.joins import ours, shapes
@@ -51,7 +50,8 @@ class JoinedFiles:
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns and compare all rows; peers that cannot run here are left out. Returns JSON."""
         shape = self.shapes[options.size]
-        peers, unable = _able([each for each in self.peers if options.wants(each.name)], folder, self.shapes["smoke"])
+        trial, wanted = self.shapes["smoke"], [each for each in self.peers if options.wants(each.name)]
+        peers, unable = peer.able(wanted, partial(_run, files=write(trial, folder), shape=trial))
         files, of_us = write(shape, folder), ours("left", shape.window_ms)
         for each in of_us if not options.smoke else ():
             for_seconds(SECONDS, partial(measure.run, spark, each, files))
@@ -73,28 +73,12 @@ class JoinedFiles:
             raise AssertionError(f"tidegate gave {digest.rows:,} rows, not {len(right_rows(shape)):,}")
         ran = [each for name, each in done.items() if name in runs]
         found = report([*of_us, *ran], runs)
-        sentence = "every row equal to a direct computation, of a small input and of each timed run"
         agreement = {"timed runs": f"{digest.rows:,} rows, equal in every run of {' and '.join(whole)}"}
         return found | {
-            "agreement": agreement | {each.name: sentence for each in ran},
+            "agreement": agreement | {each.name: peer.COMPARED for each in ran},
             "bars": judged(self.bars, runs),
             "unable": unable,
         }
-
-
-def _able(peers: Sequence[Peer], folder: Path, trial: Shape) -> tuple[list[Peer], dict[str, str]]:
-    """Peers that ran over a small input with the right rows, and errors of the others."""
-    able, unable, files = [], {}, write(trial, folder)
-    for each in peers:
-        try:
-            _run(each, files, trial)
-        except UnableError as error:
-            unable[each.name] = str(error)
-            say(f"  {each.name} is not measured: {error}")
-        else:
-            able.append(each)
-            say(f"  {each.name}: the {len(right_rows(trial)):,} rows of a small input are equal")
-    return able, unable
 
 
 def _run(who: Peer, files: Path, shape: Shape) -> PeerRun:

@@ -9,9 +9,8 @@ recovery or persistence they do less than tidegate, which checkpoints every micr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from benchmarks.measure import Digest, Run
 from benchmarks.options import Options, say
 from benchmarks.peers import peer
 from benchmarks.peers.peer import Peer, PeerRun
-from benchmarks.race import Bar, UnableError, alternate, judged, prefix, report, turns
+from benchmarks.race import Bar, alternate, judged, prefix, report, turns
 from benchmarks.workloads.tumbling import OURS, SIZES
 
 FLINK = (
@@ -52,7 +51,8 @@ class OverFiles:
     def measure(self, spark: SparkSession, options: Options, folder: Path) -> dict[str, Any]:
         """Run all turns and compare all rows; peers that cannot run here are left out. Returns JSON."""
         shape = self.shapes[options.size]
-        peers, unable, checked = _able([each for each in self.peers if options.wants(each.name)], folder)
+        trial, wanted = write(TRIAL, folder), [each for each in self.peers if options.wants(each.name)]
+        peers, unable = peer.able(wanted, partial(peer.run, files=trial, right=_right(TRIAL)))
         files = write(shape, folder)
         if not options.smoke:
             turns(spark, replace(options, repeat=0), list(OURS), files)
@@ -76,28 +76,11 @@ class OverFiles:
         return found | {
             "agreement": {
                 "timed runs": agreed,
-                **{name: sentence for name, sentence in checked.items() if name in runs},
+                **{each.name: peer.COMPARED for each in ran},
             },
             "bars": judged(self.bars, runs),
             "unable": unable,
         }
-
-
-def _able(peers: Sequence[Peer], folder: Path) -> tuple[list[Peer], dict[str, str], dict[str, str]]:
-    """Peers that ran over a small input with the right rows, errors of the others, a sentence on each comparison."""
-    able, unable, checked = [], {}, {}
-    files, right = write(TRIAL, folder), _right(TRIAL)
-    for each in peers:
-        try:
-            peer.run(each, files, right)
-        except UnableError as error:
-            unable[each.name] = str(error)
-            say(f"  {each.name} is not measured: {error}")
-        else:
-            able.append(each)
-            checked[each.name] = "every row equal to a direct computation, of a small input and of each timed run"
-            say(f"  {each.name}: the {len(right[0])} final rows of a small input are equal")
-    return able, unable, checked
 
 
 @cache

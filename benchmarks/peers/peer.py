@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.agreement import Rows, differing
 from benchmarks.measure import WARM_UP, peaks, rows_of
+from benchmarks.options import say
 from benchmarks.peers import environment
 from benchmarks.peers.contract import Report, Task, command
 from benchmarks.peers.environment import HERE
@@ -25,6 +26,7 @@ from benchmarks.race import UnableError
 ROOT = HERE.parents[1]
 PARALLELISM = 2
 RUN_SECONDS = 3_600
+COMPARED = "every row equal to a direct computation, of a small input and of each timed run"
 LAST_WORDS = 600
 
 
@@ -84,6 +86,21 @@ def run(peer: Peer, files: Path, right: tuple[Rows, Rows]) -> PeerRun:
     Raises AssertionError if it wrote other rows, UnableError if it failed.
     """
     return checked(peer, files, lambda output: require(peer.label, rows_in(peer.label, output), *right))
+
+
+def able(peers: Sequence[Peer], trial: Callable[[Peer], object]) -> tuple[list[Peer], dict[str, str]]:
+    """Peers whose `trial` over a small input gave the right rows, and the errors of those that cannot run."""
+    found, unable = [], {}
+    for each in peers:
+        try:
+            trial(each)
+        except UnableError as error:
+            unable[each.name] = str(error)
+            say(f"  {each.name} is not measured: {error}")
+        else:
+            found.append(each)
+            say(f"  {each.name}: the rows of a small input are equal")
+    return found, unable
 
 
 def checked(peer: Peer, files: Path, check: Callable[[Path], None], window_ms: int = 0) -> PeerRun:
