@@ -73,8 +73,8 @@ def over_open_entries(name: str, found: Points) -> str:
     drawing.write(16, 24, f"{name}: seconds of a batch{scale}, over open entries", size=14, weight="bold")
     ticks = [low * 10**n for n in range(9) if low * 10**n <= max(values)] if logarithmic else [0, max(values) / 2]
     for tick in [*ticks, max(values)]:
-        drawing.line(LEFT, height(tick) if tick else floor, WIDTH - RIGHT, height(tick) if tick else floor, GRID)
-        drawing.write(LEFT - 6, (height(tick) if tick else floor) + 4, f"{tick:.2g}", size=11, anchor="end")
+        drawing.line(LEFT, height(tick), WIDTH - RIGHT, height(tick), GRID)
+        drawing.write(LEFT - 6, height(tick) + 4, f"{tick:.2g}", size=11, anchor="end")
     for at, number in enumerate(entries):
         anchor = "start" if at == 0 else "end" if at == len(entries) - 1 else "middle"
         drawing.write(LEFT + at * step, floor + PITCH, f"{number:,}", size=11, anchor=anchor, color=INK)

@@ -13,6 +13,14 @@ from kafka.broker import jars
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
 
+@pytest.fixture(autouse=True)
+def _jars_of_the_broker() -> None:
+    try:
+        jars("broker")
+    except MavenError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+
+
 @pytest.mark.parametrize(
     ("workload", "contestants"),
     [
@@ -22,10 +30,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
     ],
 )
 def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_path: Path) -> None:
-    try:
-        jars("broker")
-    except MavenError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     of = ("--only", workload, "--peers", *contestants)
     _, report = smoke("benchmarks.peers", tmp_path / "report.json", *of)
     found = report["workloads"][workload]
@@ -37,10 +41,6 @@ def test_peers_over_a_broker(workload: str, contestants: tuple[str, ...], tmp_pa
 
 
 def test_a_join_of_two_topics(tmp_path: Path) -> None:
-    try:
-        jars("broker")
-    except MavenError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     names = ("tidegate", "tidegate_consumed", "streams_rocksdb")
     _, report = smoke("benchmarks.peers", tmp_path / "report.json", "--only", "J5", "--peers", *names)
     found = report["workloads"]["J5"]
@@ -53,20 +53,12 @@ def test_a_join_of_two_topics(tmp_path: Path) -> None:
 
 
 def test_both_consumers_are_measured(tmp_path: Path) -> None:
-    try:
-        jars("broker")
-    except MavenError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     _, report = smoke("benchmarks.consuming", tmp_path / "report.json")
     assert report["records"] == 60_004
     assert {consumer: len(took) for consumer, took in report["seconds"].items()} == {"spark": 1, "librdkafka": 1}
 
 
 def test_settings_of_clients_are_measured(tmp_path: Path) -> None:
-    try:
-        jars("broker")
-    except MavenError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     _, report = smoke("benchmarks.kafka_clients", tmp_path / "report.json")
     assert (
         report["read_few"]["tg.kafka.source without options"] < report["read_few"]["Spark's connector without options"]

@@ -23,6 +23,7 @@ from kafka.broker import Broker
 from kafka.client import Client, Record
 from spark.replay import Row, collect, observed
 from spark.test_example import load
+from tidegate.runtime.spark.kafka.source import CONSUMER
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
@@ -439,10 +440,11 @@ def test_a_record_without_a_value_is_skipped(
 
 @pytest.mark.parametrize("setting", ["kafka.max.poll.records", "kafka.fetch.max.wait.ms"])
 def test_settings_of_the_consumer_can_be_others(
-    spark: SparkSession, client: Client, broker: Broker, setting: str
+    spark: SparkSession, client: Client, broker: Broker, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = client.topic()
     client.send(topic, sent([(0, "a", 0)]))
+    wrong = f"Invalid value -1 for configuration {setting.removeprefix('kafka.')}"
 
     def frame(**options: str) -> DataFrame:
         return tg.kafka.source(
@@ -450,5 +452,10 @@ def test_settings_of_the_consumer_can_be_others(
         ).frame
 
     assert frame().count() == 1
-    with pytest.raises(Exception, match=f"Invalid value -1 for configuration {setting.removeprefix('kafka.')}"):
+    with pytest.raises(Exception, match=wrong):
         frame(**{setting: "-1"}).count()
+    # The settings of tidegate reach the consumer, unless the options have others.
+    monkeypatch.setitem(CONSUMER, setting, "-1")
+    with pytest.raises(Exception, match=wrong):
+        frame().count()
+    assert frame(**{setting: "100"}).count() == 1
