@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -51,20 +51,18 @@ def warm(work: Task, began: float, seconds: float) -> tuple[int, float] | None:
 
     Both sides have been read so far then, one perhaps farther, so the rate behind may be too high. None: unknown.
     """
-    times = [
-        pa.concat_tables([pq.read_table(path, columns=["ts"]) for half in side(work, name).halves() for path in half])
-        for name in SIDES
-    ]
-    every = pc.sort_indices(whole := pa.concat_arrays([millis(c) for t in times for c in t["ts"].chunks]))
-    if len(every) <= work.warm_up_rows:
+    files = [path for name in SIDES for half in side(work, name).halves() for path in half]
+    times = np.sort(np.concatenate([millis(pq.read_table(path, columns=["ts"])["ts"]).to_numpy() for path in files]))
+    if len(times) <= work.warm_up_rows:
         return None
-    until = whole[every[work.warm_up_rows].as_py()].as_py() // 1000 * 1000 + 1000
+    # Times of rows are written in whole seconds.
+    until = int(times[work.warm_up_rows]) // 1000 * 1000 + 1000
     rows = written(work, ["ts", "other_ts", "left_at"])
     behind = rows.filter(pc.and_(pc.greater_equal(rows["ts"], until), pc.greater_equal(rows["other_ts"], until)))
     if not len(behind):
         return None
     after = pc.min(millis(behind["left_at"])).as_py() / 1000 - began
-    read = pc.sum(pc.less(whole, until)).as_py()
+    read = int(np.searchsorted(times, until))
     return (read, after) if telling(seconds - after) else None
 
 
