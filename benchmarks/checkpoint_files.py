@@ -1,7 +1,7 @@
 """Milliseconds that a small file of a checkpoint costs on a local disk, by the ways that Spark, Hadoop and Java offer.
 
 `python -m benchmarks.checkpoint_files`, with `PYTHONPATH=src` where tidegate is not installed. Each way has a process
-of its own, because Java reads such settings once; the processes take turns. Decision 0066 quotes the table.
+of its own, because Java reads such settings once; the processes take turns. Decisions 0066 and 0072 quote the table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from tidegate.runtime.spark.session.config import checkpointing
 FILES, SMOKE_FILES = 300, 5
 
 
+LOCAL_FS = "spark.hadoop.fs.AbstractFileSystem.file.impl"
+SPARKS_DEFAULT = {LOCAL_FS: "org.apache.hadoop.fs.local.LocalFs"}
+"""One class of Hadoop's that is named keeps those of tidegate away."""
+
+
 class Way(NamedTuple):
     """Spark's class for files of checkpoints, and the settings of a session that uses the class."""
 
@@ -32,14 +37,13 @@ class Way(NamedTuple):
 
 
 WAYS: Mapping[str, Way] = {
-    "Spark's default": Way(),
+    "tidegate's classes, as installed": Way(),
+    "Spark's default": Way(settings=SPARKS_DEFAULT),
     "programs started by vfork": Way(
-        settings={"spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK"}
+        settings={**SPARKS_DEFAULT, "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK"}
     ),
-    "no checksum files of Hadoop": Way(
-        settings={"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
-    ),
-    "files renamed by Hadoop's FileSystem": Way("FileSystemBasedCheckpointFileManager"),
+    "no checksum files of Hadoop": Way(settings={**SPARKS_DEFAULT, LOCAL_FS: "org.apache.hadoop.fs.local.RawLocalFs"}),
+    "files renamed by Hadoop's FileSystem": Way("FileSystemBasedCheckpointFileManager", SPARKS_DEFAULT),
 }
 
 

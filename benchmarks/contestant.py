@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tidegate as tg
 from benchmarks.inputs import HALVES
+from benchmarks.options import HADOOPS_OWN, is_tuned
 
 
 def one_batch(files: int) -> dict[str, str]:
@@ -30,6 +31,7 @@ IN_MEMORY = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider", _CHANGELOG: "f
 """Spark's default."""
 
 FILES = "tidegate_files"
+BARE_MAP = "floor"
 SPARKS_OWN = ("spark_memory", "spark_rocksdb")
 
 Frame = Callable[[SparkSession, Path], DataFrame]
@@ -47,6 +49,16 @@ class Contestant:
     """Number of micro-batches that a slow contestant runs; None: all."""
     answers: bool = True
     """False: it computes nothing, or more than the others, so its rows are not compared."""
+
+    def settings_in(self, spark: SparkSession) -> dict[str, str]:
+        """The settings of its query in the session of a benchmark.
+
+        As installed, queries of Spark alone write the files of a checkpoint as Spark does by default. The floor does
+        not: it bounds the queries of tidegate, so it has their settings.
+        """
+        if is_tuned(spark) or self.name.startswith("tidegate") or self.name == BARE_MAP:
+            return self.settings
+        return {**HADOOPS_OWN, **self.settings}
 
 
 def source(spark: SparkSession, folder: Path, files: int = HALVES) -> DataFrame:

@@ -100,7 +100,7 @@ def finished(spark: SparkSession, contestant: Contestant, folder: Path, **sink: 
     """The finished query of `contestant` over all files in `folder`; its checkpoint is deleted afterwards."""
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
-        with settings(spark, contestant.settings):
+        with settings(spark, contestant.settings_in(spark)):
             frame = contestant.frame(spark, folder)
             writer = (digested(frame) if contestant.answers else frame).writeStream.trigger(availableNow=True)
             writer = writer.outputMode(contestant.mode).option("checkpointLocation", checkpoint)

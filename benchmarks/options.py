@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.session.config import FASTER
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 
@@ -28,11 +28,9 @@ SETTINGS = (AS_INSTALLED, TUNED)
 """As installed: the settings of `tg.configure(builder)`, and Spark's defaults. Tuned: also the settings that have a
 price (docs/operations.md), the same for all contestants."""
 
-FILES_WITHOUT_FORKS = {
-    "spark.sql.streaming.checkpointFileManagerClass": f"{checkpointing()}.FileSystemBasedCheckpointFileManager"
-}
-"""Only if tuned. On a local disk Spark's default manager starts the program `readlink` four times for each file of the
-checkpoint, 20 times in a batch of two tasks; with the storage of a cluster it does not (decision 0012)."""
+HADOOPS_OWN = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs"}
+"""For one query of a session: Spark's default way to write the files of a checkpoint, which starts programs on a local
+disk (decision 0072)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
-    of_tuned = {**FILES_WITHOUT_FORKS, "spark.ui.enabled": "false"} if tuned else {}
+    of_tuned = {"spark.ui.enabled": "false"} if tuned else {}
     for name, value in {**of_tuned, **(more or {})}.items():
         builder = builder.config(name, value)
     spark: SparkSession = tg.configure(builder, faster=tuned).getOrCreate()
@@ -98,6 +96,11 @@ def session(
         yield spark
     finally:
         spark.stop()
+
+
+def is_tuned(spark: SparkSession) -> bool:
+    """Whether a session of a benchmark has tuned settings."""
+    return all(spark.conf.get(name, None) == value for name, value in FASTER.items())
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Milliseconds of a micro-batch with each setting that has a price and that a running session may change.
+"""Milliseconds of a micro-batch with each setting that a running session may change.
 
-`python -m benchmarks.switches`, with `PYTHONPATH=src` where tidegate is not installed. W1 by `tg.files.source` and by
-Spark's own aggregation. The settings take turns in one session, which is otherwise as installed.
+`python -m benchmarks.switches`, with `PYTHONPATH=src` where tidegate is not installed. W1, and the same query over
+batches of 1,000 records, by `tg.files.source` and by Spark's own aggregation. The settings take turns in one session,
+which is otherwise as installed.
 """
 
 from __future__ import annotations
@@ -9,47 +10,46 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from benchmarks.between_tasks import measure
 from benchmarks.contestant import FILES, Contestant
-from benchmarks.options import AS_INSTALLED, FILES_WITHOUT_FORKS, arguments, save, say, session, versions
+from benchmarks.inputs import Shape, write
+from benchmarks.options import AS_INSTALLED, HADOOPS_OWN, arguments, save, say, session, versions
 from benchmarks.warming import SECONDS, warm_up
 from benchmarks.workloads.tumbling import OURS, SPARK, W1
 from tidegate.runtime.spark.session.config import FASTER
 
-BOTH = {**FASTER, **FILES_WITHOUT_FORKS}
 SWITCHES: Mapping[str, Mapping[str, str]] = {
     AS_INSTALLED: {},
     "no checksum files": FASTER,
-    "files renamed by Hadoop's FileSystem": FILES_WITHOUT_FORKS,
-    "both": BOTH,
+    "files of a checkpoint by Hadoop alone": HADOOPS_OWN,
+    "both": {**FASTER, **HADOOPS_OWN},
 }
 
 
+@dataclass(frozen=True)
+class Switched(Contestant):
+    """A contestant with these settings alone, whatever others of its kind have as installed."""
+
+    def settings_in(self, spark: SparkSession) -> dict[str, str]:
+        return self.settings
+
+
 def switched(contestant: Contestant, settings: Mapping[str, str]) -> Contestant:
-    """`contestant` in a session with `settings`, and with none of the other switches."""
-
-    def frame(spark: SparkSession, folder: Path) -> DataFrame:
-        for name in BOTH:
-            if name in settings:
-                spark.conf.set(name, settings[name])
-            else:
-                spark.conf.unset(name)
-        return contestant.frame(spark, folder)
-
-    return replace(contestant, frame=frame)
+    one = replace(contestant, settings={**contestant.settings, **settings})
+    return Switched(**vars(one))
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "switches.json")
     parser.set_defaults(settings=[AS_INSTALLED])
     options = parser.parse_args(argv)
-    size, turns = ("smoke", 1) if options.smoke else ("default", 4)
+    size, turns, batches = ("smoke", 1, 5) if options.smoke else ("default", 4, 30)
     (ours,) = (each for each in OURS if each.name == FILES)
     contestants = {
         f"{each.name}, {name}": switched(each, settings)
@@ -58,10 +58,16 @@ def main(argv: list[str] | None = None) -> int:
     }
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options) as spark:
         warm_up(spark, Path(scratch), 0 if options.smoke else SECONDS)
-        found = measure(spark, contestants, W1.write(size, Path(scratch)), turns)
+        inputs = {
+            W1.name: W1.write(size, Path(scratch)),
+            "1,000 records": write(Shape(1_000, 1_000, batches), Path(scratch)),
+        }
+        found = {name: measure(spark, contestants, files, turns) for name, files in inputs.items()}
         report = {"ms_a_batch": found, "versions": versions(spark)}
-    for name, took in found.items():
-        say(f"  {name:54}{median(took):6.0f} ms a batch ({min(took):.0f} to {max(took):.0f})")
+    for workload, by_contestant in found.items():
+        say(f"{workload}, ms a batch:")
+        for name, took in by_contestant.items():
+            say(f"  {name:54}{median(took):6.0f} ({min(took):.0f} to {max(took):.0f})")
     save(report, options.json)
     return 0
 

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidegate as tg
-from benchmarks.contestant import FILES, IN_MEMORY, ROCKSDB, Contestant, Frame, from_files, source, streamed
+from benchmarks.contestant import BARE_MAP, FILES, IN_MEMORY, ROCKSDB, Contestant, Frame, from_files, source, streamed
 from benchmarks.join_race import JoinRace
 from benchmarks.joined_rows import Rows, differing, joined
 from benchmarks.measure import finished
@@ -135,7 +135,7 @@ def _of(version: int, store: dict[str, str]) -> dict[str, str]:
     return {**store, FORMAT: str(version)}
 
 
-FLOOR = Contestant("floor", "bare mapInArrow (floor)", bare_map, answers=False)
+FLOOR = Contestant(BARE_MAP, "bare mapInArrow (floor)", bare_map, answers=False)
 
 
 # -- against a direct computation ---------------------------------------------------------------------------------

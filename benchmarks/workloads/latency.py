@@ -132,7 +132,7 @@ def delays(spark: SparkSession, contestant: Contestant, seconds: int, warm_up_s:
     (folder / "in").mkdir()
     try:
         arrivals = produce(folder / "in", seconds, stop)
-        with settings(spark, contestant.settings):
+        with settings(spark, contestant.settings_in(spark)):
             writer = contestant.frame(spark, folder / "in").writeStream.outputMode("append")
             query = writer.option("checkpointLocation", str(folder / "checkpoint")).foreachBatch(take).start()
         arrived = arrivals()

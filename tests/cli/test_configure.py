@@ -10,9 +10,12 @@ from typing import Any
 
 import pyspark
 import pytest
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import tidegate as tg
+from tidegate.runtime.spark.hadoop import local_files
 from tidegate.runtime.spark.session import config
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
@@ -23,14 +26,16 @@ ELSEWHERE = "spark://host:7077"
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A Java 21, recognized by its release file, and no setting of the workers' Python."""
+    """A Java 21, recognized by its release file, no setting of the workers' Python, and no JVM that runs."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "bin" / "java").chmod(0o755)
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    for name in (*config.PYTHON_OF_WORKERS, *config.MASTER_MAY_COME_FROM, "SPARK_REMOTE", "SPARK_CONNECT_MODE"):
+    of_session = {*config.PYTHON_OF_WORKERS, *config.MASTER_MAY_COME_FROM, "SPARK_REMOTE", "SPARK_CONNECT_MODE"}
+    for name in (*of_session, local_files.ON_THE_CLASS_PATH):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
 
@@ -50,7 +55,8 @@ class Session:
 
 def options(builder: Any) -> dict[str, str]:
     """The settings of a builder, without those that depend on the place of its Spark."""
-    return {name: value for name, value in builder._options.items() if name not in (config.DAEMON, config.PATH)}
+    of_place = {config.DAEMON, config.PATH, *local_files.CLASSES}
+    return {name: value for name, value in builder._options.items() if name not in of_place}
 
 
 def test_it_sets_sparks_own_rocksdb_store() -> None:
@@ -201,6 +207,69 @@ def test_what_the_defaults_of_spark_or_its_arguments_name_stays(
     assert config.DAEMON in told
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {config.DAEMON}=pyspark.daemon pyspark-shell")
     assert config.DAEMON not in tg.configure(SparkSession.builder.master("local[2]"))._options
+
+
+def local_classes(builder: Any) -> dict[str, str]:
+    """The settings of the classes for local files that `tg.configure` sets."""
+    told = tg.configure(builder)._options
+    return {name: told[name] for name in local_files.CLASSES if name in told}
+
+
+@pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
+def test_files_of_a_checkpoint_on_this_machine_start_no_programs(builder: Any) -> None:
+    os.environ[local_files.ON_THE_CLASS_PATH] = "/of/mine.jar"
+    for _ in range(2):
+        assert local_classes(builder) == local_files.CLASSES
+        assert os.environ[local_files.ON_THE_CLASS_PATH].split(os.pathsep) == ["/of/mine.jar", str(local_files.JAR)]
+
+
+@pytest.mark.parametrize(
+    ("builder", "environment"),
+    [
+        (SparkSession.builder.master(ELSEWHERE), {}),
+        (SparkSession.builder.master("local[2]"), {local_files.SUBMITTED: "7"}),
+        (SparkSession.builder.config("spark.remote", "local[2]"), {}),
+        (SparkSession.builder.master("local-cluster[2,1,1024]"), {}),
+    ],
+)
+def test_hadoop_writes_local_files_alone_where_it_may_lack_the_jar(builder: Any, environment: dict[str, str]) -> None:
+    os.environ |= environment
+    assert local_classes(builder) == {}
+    assert local_files.ON_THE_CLASS_PATH not in os.environ
+
+
+class Java:
+    """A JVM that runs, with or without the jar."""
+
+    def __init__(self, *classes: str) -> None:
+        self.classes = classes
+        self.jvm = self.java = self.lang = self.Class = self
+
+    def forName(self, name: str) -> None:
+        if name not in self.classes:
+            raise Py4JError(f"no class {name}")
+
+
+def test_a_jvm_that_runs_is_asked_for_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for classes in ((), local_files.CLASSES.values()):
+        monkeypatch.setattr(SparkContext, "_gateway", Java(*classes))
+        assert local_classes(SparkSession.builder.master("local[2]")) == (local_files.CLASSES if classes else {})
+        assert local_files.ON_THE_CLASS_PATH not in os.environ
+
+
+@pytest.mark.parametrize("name", local_files.CLASSES)
+def test_a_class_for_local_files_that_somebody_chose_stays(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert local_classes(SparkSession.builder.master("local[2]").config(name, "of.Mine")) == {name: "of.Mine"}
+    (tmp_path / "spark-defaults.conf").write_text(f"{name} of.Mine\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert local_classes(SparkSession.builder.master("local[2]")) == {}
+
+
+def test_a_folder_that_splits_a_class_path_gets_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "JAR", Path(f"/a{os.pathsep}b/local-files.jar"))
+    assert local_classes(SparkSession.builder) == {}
 
 
 def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: Path) -> None:

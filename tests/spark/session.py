@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from tools.maven import MavenError, program
 
 from spark.forking import forking
 from spark.lookups import remember
+from tidegate.runtime.spark.hadoop import local_files
 from tidegate.runtime.spark.session import config
-from tidegate.runtime.spark.session.config import checkpointing, configure
+from tidegate.runtime.spark.session.config import configure
 
 QUICK_START = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
@@ -28,15 +28,6 @@ QUICK_START = (
 
 YOUNG = "-Xms1g -Xmn400m"
 """Heap of the JVM that tests share, 1 GB: nearly all of its objects are garbage at once."""
-
-THROUGH_FILE_SYSTEM = (
-    "spark.sql.streaming.checkpointFileManagerClass",
-    f"{checkpointing()}.FileSystemBasedCheckpointFileManager",
-)
-"""Spark's default starts a program four times for each file of a checkpoint on a local disk (decision 0012)."""
-
-FILES_WITHOUT_FORKS = Path(__file__).with_name("FilesWithoutForks.java")
-"""Without it a query of four micro-batches starts the program `chmod` 70 times (`jdk.ProcessStart` in a recording)."""
 
 UNTRACED = ("spark.python.sql.dataFrameDebugging.enabled", "false")
 """Spark's default calls the JVM several more times per call of a column or a frame, so that errors name the line."""
@@ -72,7 +63,6 @@ def builder(name: str) -> Any:
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config(*UNTRACED)
-        .config(*THROUGH_FILE_SYSTEM)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
@@ -108,11 +98,11 @@ def same_python(python: str) -> None:
 def quick(home: Path) -> dict[str, str]:
     """Environment for a process that starts JVMs; `home` is a folder that this function makes."""
     home.mkdir()
-    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home))}
+    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home, local_files.CLASSES))}
 
 
-def unzipped(home: Path) -> Path:
-    """A SPARK_HOME without pyspark.zip and without needless jars, in which a JVM is started.
+def unzipped(home: Path, more: Mapping[str, str] | None = None) -> Path:
+    """A SPARK_HOME without pyspark.zip and without needless jars, in which a JVM is started; `more`: further defaults.
 
     With the zip each Python process imports pyspark from there, and compiles a hundred modules that the installed
     package has compiled already. Each operator of a query starts one such process, which takes 0.4 s longer.
@@ -123,23 +113,10 @@ def unzipped(home: Path) -> Path:
     for jar in (installed / "jars").iterdir():
         if not jar.name.startswith(UNUSED):
             (home / "jars" / jar.name).symlink_to(jar)
-    # The folder is on the class path of each JVM with this home.
+    (home / "jars" / local_files.JAR.name).symlink_to(local_files.JAR)
     (home / "conf").mkdir()
     quicker = () if os.environ.get(COMPILED) else (*INTERPRETED, UNCHECKED)
-    defaults = dict([UNTRACED, THROUGH_FILE_SYSTEM, *quicker])
-    if _compiled(FILES_WITHOUT_FORKS, next((home / "jars").glob("hadoop-client-api-*.jar")), home / "conf"):
-        defaults["spark.hadoop.fs.file.impl"] = FILES_WITHOUT_FORKS.stem
+    defaults = {**dict([UNTRACED, *quicker]), **(more or {})}
     lines = "".join(f"{name} {value}\n" for name, value in defaults.items())
     (home / "conf" / "spark-defaults.conf").write_text(lines)
     return home
-
-
-def _compiled(source: Path, library: Path, into: Path) -> bool:
-    """Compile; false without a compiler. A Java that only runs programs has none, and tests take longer there."""
-    try:
-        compiler = program("javac")
-    except MavenError:
-        return False
-    flags = ["--release", "17", "-J-XX:TieredStopAtLevel=1", "-proc:none"]
-    subprocess.run([compiler, *flags, "-cp", str(library), "-d", str(into), str(source)], check=True)
-    return True

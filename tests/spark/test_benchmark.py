@@ -232,8 +232,12 @@ def test_smoke_of_warming(smoke: Smoke, tmp_path: Path) -> None:
 def test_smoke_of_switches(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.switches", tmp_path / "report.json")
     took = report["ms_a_batch"]
-    assert list(took) == [f"{who}, {name}" for who in ("tidegate_files", "spark_memory") for name in switches.SWITCHES]
-    assert all(len(turns) == 1 for turns in took.values())
+    assert list(took) == ["W1", "1,000 records"]
+    for turns in took.values():
+        assert list(turns) == [
+            f"{who}, {name}" for who in ("tidegate_files", "spark_memory") for name in switches.SWITCHES
+        ]
+        assert all(len(each) == 1 for each in turns.values())
 
 
 @pytest.mark.slow

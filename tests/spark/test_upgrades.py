@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
+from tidegate.runtime.spark.session.config import checkpointing
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -31,6 +32,7 @@ BATCHES = with_offsets(
         [{"k": k, "ts": ts, "x": ts} for k, ts in (("b", 23), ("a", 41))],
     ]
 )
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 
 
@@ -113,7 +115,7 @@ def test_a_check_says_what_the_start_would(
 
 
 def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     def held(source: Any) -> tg.KTable:
         limit = tg.Suppressed.until_time_limit("50 ms", tg.BufferConfig.unbounded(), clock="stream")
@@ -146,10 +148,12 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
         return frame.writeStream.outputMode("update").foreachBatch(save)
 
     source = query._source()
+    # Without the refusal the query would run the drain's planned empty batch, in which no task steps, and this
+    # manager of checkpoint files keeps the state that the failed attempt wrote.
+    spark.conf.set(MANAGER, f"{checkpointing()}.FileSystemBasedCheckpointFileManager")
+    request.addfinalizer(lambda: spark.conf.unset(MANAGER))
     with pytest.raises(StreamingQueryException, match="the sink is down"):
         tg.drain(final(source), checkpoint, write)
-    # Without the refusal the query would run the drain's planned empty batch, in which no task steps, and the
-    # manager of checkpoint files that tests use keeps the state that the failed attempt wrote.
     with pytest.raises(StreamingQueryException, match="has begun"):
         query.run(BATCHES[2:])
     failing.append(False)

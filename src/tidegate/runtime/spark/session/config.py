@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
+from tidegate.runtime.spark.hadoop import local_files
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
@@ -120,13 +122,13 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
             require_workers(named)
         if faster:
             builder = _with(builder, FASTER_AT_START)
-        if here and not _starts_server(options) and _may_preload():
-            os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
-            quicker, elsewhere = PRELOADED | COMPILED, _said_elsewhere()
-            builder = _with(
-                builder,
-                {name: value for name, value in quicker.items() if name not in options and name not in elsewhere},
-            )
+        if here and not _starts_server(options):
+            chosen = _Chosen(options, _said_elsewhere())
+            quicker = local_files.settings(chosen)
+            if _may_preload():
+                os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
+                quicker |= PRELOADED | COMPILED
+            builder = _with(builder, {name: value for name, value in quicker.items() if name not in chosen})
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
         os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
@@ -146,6 +148,17 @@ def _may_preload() -> bool:
     """Whether every worker on this machine surely finds tidegate as this process does (decision 0050)."""
     python = shutil.which(os.environ.get(PYTHON_OF_WORKERS[0], sys.executable))
     return sys.platform == "linux" and python is not None and _finds_tidegate(python)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Names of settings that a user chose: those of a builder, and those in texts."""
+
+    options: dict[str, Any]
+    texts: str
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.options or str(name) in self.texts
 
 
 def _said_elsewhere() -> str:
