@@ -1,7 +1,8 @@
 """Milliseconds of a micro-batch of 1,000 records: tidegate with and without its observed numbers, and Spark's own.
 
 `python -m benchmarks.small_batches`, with `PYTHONPATH=src` where tidegate is not installed. Final windowed totals, all
-in turns. Such a batch has little else than costs that do not depend on its rows. Decision 0062 quotes the table.
+in turns. Such a batch has little else than costs that do not depend on its rows. Decisions 0062 and 0073 quote the
+table. As installed (`--settings as-installed`), Spark's own writes the files of its checkpoint by Spark's defaults.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.inputs import Shape, write
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads.tumbling import OURS, SPARK
 from tidegate.runtime.spark import flow
+from tidegate.runtime.spark.session.socket_files import ENABLED
 
 
 def unobserved(contestant: Contestant) -> Contestant:
@@ -35,12 +37,15 @@ def unobserved(contestant: Contestant) -> Contestant:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(argparse.ArgumentParser(description=__doc__), "small_batches.json").parse_args(argv)
+    parser = arguments(argparse.ArgumentParser(description=__doc__), "small_batches.json")
+    parser.add_argument("--tcp", action="store_true", help="Spark and Python talk over TCP, not through socket files")
+    options = parser.parse_args(argv)
+    more = {ENABLED: "false"} if options.tcp else None
     batches, turns = (5, 1) if options.smoke else (50, 5)
     mine = {each.name: each for each in OURS}
     contestants = mine | {f"{name}, not observed": unobserved(each) for name, each in mine.items()}
     contestants |= {each.name: each for each in SPARK}
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options) as spark:
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options, more) as spark:
         files = write(Shape(100, 1_000, batches), Path(scratch))
         found = measure(spark, contestants, files, turns)
         report = {"batches": batches, "ms_a_batch": found, "versions": versions(spark)}

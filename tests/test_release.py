@@ -136,7 +136,7 @@ def test_wheel_and_archive_have_what_they_should(built: Path) -> None:
         told = email.message_from_bytes(files.read(metadata))
     packed = {name for name in names if name.startswith("tidegate/")}
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tidegate").rglob("*.py")}
-    assert packed >= sources | {"tidegate/py.typed"}
+    assert packed >= sources | {"tidegate/py.typed", "tidegate/runtime/spark/hadoop/local-files.jar"}
     assert {name.split("/")[0] for name in names} == {"tidegate", f"tidegate-{tidegate.__version__}.dist-info"}
     assert (told["Name"], told["Version"]) == ("tidegate", tidegate.__version__)
     assert set(PROJECT["optional-dependencies"]) == set(told.get_all("Provides-Extra"))

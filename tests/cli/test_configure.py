@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import tidegate as tg
 from tidegate.runtime.spark.hadoop import local_files
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import config, socket_files
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
 SAVING = config.ONE_POOL | config.LARGER_BATCHES
@@ -55,7 +55,7 @@ class Session:
 
 def options(builder: Any) -> dict[str, str]:
     """The settings of a builder, without those that depend on the place of its Spark."""
-    of_place = {config.DAEMON, config.PATH, *local_files.CLASSES}
+    of_place = {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
     return {name: value for name, value in builder._options.items() if name not in of_place}
 
 
@@ -91,8 +91,9 @@ def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.Monkey
     assert tg.configure(Session(**theirs)).conf == left
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
     assert options(tg.configure(SparkSession.builder)) == SAVING
-    faster = SAVING | config.FASTER | config.FASTER_AT_START
-    assert options(tg.configure(SparkSession.builder, faster=True)) == faster
+    assert options(tg.configure(SparkSession.builder, faster=True)) == SAVING | config.FASTER
+    elsewhere = tg.configure(SparkSession.builder.master(ELSEWHERE), faster=True)._options
+    assert elsewhere.items() >= (SAVING | config.FASTER | config.FASTER_AT_START).items()
 
 
 def test_another_store_does_not_stay() -> None:
@@ -267,9 +268,68 @@ def test_a_class_for_local_files_that_somebody_chose_stays(
     assert local_classes(SparkSession.builder.master("local[2]")) == {}
 
 
-def test_a_folder_that_splits_a_class_path_gets_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_files, "JAR", Path(f"/a{os.pathsep}b/local-files.jar"))
+def test_a_class_path_that_sparks_own_environment_sets_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-env.sh").write_text(f"export {local_files.ON_THE_CLASS_PATH}=$(hadoop classpath)\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert local_classes(SparkSession.builder.master("local[2]")) == {}
+
+
+@pytest.mark.parametrize("folder", ["missing", f"splits{os.pathsep}a-class-path"])
+def test_a_jar_that_java_would_not_find_is_not_named(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / folder / "local-files.jar"
+    if folder != "missing":
+        jar.parent.mkdir()
+        jar.touch()
+    monkeypatch.setattr(local_files, "JAR", jar)
     assert local_classes(SparkSession.builder) == {}
+
+
+def talks_through_files(builder: Any) -> str | None:
+    said: str | None = tg.configure(builder)._options.get(socket_files.ENABLED)
+    return said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
+@pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
+def test_spark_and_workers_on_this_machine_talk_through_socket_files(
+    builder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert talks_through_files(builder) == "true"
+    monkeypatch.setattr(pyspark, "__version__", "4.0.2")
+    assert talks_through_files(SparkSession.builder) is None
+
+
+@pytest.mark.parametrize(
+    ("builder", "environment"),
+    [
+        (SparkSession.builder.master(ELSEWHERE), {}),
+        (SparkSession.builder, {"PYSPARK_GATEWAY_PORT": "7"}),
+        (SparkSession.builder.config("spark.remote", "local[2]"), {}),
+        *((SparkSession.builder.master("local[2]").config(name, "7"), {}) for name in socket_files.NEED_TCP),
+        (SparkSession.builder.config("spark.driver.extraJavaOptions", "-Xmx2g -Djava.io.tmpdir=/long"), {}),
+        (SparkSession.builder, {"PYSPARK_SUBMIT_ARGS": "--conf spark.python.worker.idleTimeoutSeconds=60"}),
+        (SparkSession.builder.master("local[2]"), {"JAVA_TOOL_OPTIONS": "-Djava.io.tmpdir=/long"}),
+    ],
+)
+def test_they_talk_over_tcp_where_socket_files_may_not_do(builder: Any, environment: dict[str, str]) -> None:
+    os.environ |= environment
+    assert talks_through_files(builder) is None
+
+
+def test_a_choice_between_tcp_and_socket_files_stays() -> None:
+    assert talks_through_files(SparkSession.builder.config(socket_files.ENABLED, "false")) == "false"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
+@pytest.mark.parametrize(("umask", "said"), [(0o022, "true"), (0o002, "true"), (0o077, "true"), (0o000, None)])
+def test_nobody_else_can_write_to_a_socket_file(umask: int, said: str | None) -> None:
+    before = os.umask(umask)
+    try:
+        assert talks_through_files(SparkSession.builder.master("local[2]")) == said
+    finally:
+        os.umask(before)
 
 
 def test_a_python_of_workers_that_somebody_named_stays_or_is_refused(tmp_path: Path) -> None:

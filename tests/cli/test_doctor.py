@@ -46,7 +46,7 @@ def test_an_old_java_is_named_with_the_fix(capsys: pytest.CaptureFixture[str], j
     shown = capsys.readouterr().out
     assert f"FIX   Java               11 ({java}/bin/java)\n" in shown
     assert "Spark needs Java 17 or later" in " ".join(shown.split())
-    assert shown.endswith("1 of 6 parts need something.\n")
+    assert shown.endswith("1 of 7 parts need something.\n")
 
 
 def test_no_java(capsys: pytest.CaptureFixture[str], java: Path) -> None:

@@ -29,10 +29,13 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 def settings(named: Container[str]) -> dict[str, str]:
     """Settings of a builder whose Spark runs on this machine alone; none if its JVM cannot find the jar.
 
-    `named`: settings that a user chose; none are set if a class for local files is among them. If no JVM runs yet, the
-    jar joins the class path of those that this process starts.
+    `named`: settings and variables that a user chose elsewhere; none are set if a class for local files is among them,
+    or the variable of the class path, because that value would replace this one. If no JVM runs yet, the jar joins the
+    class path of those that this process starts.
     """
-    if os.name != "posix" or os.pathsep in str(JAR) or any(name in named for name in CLASSES):
+    if os.name != "posix" or os.pathsep in str(JAR) or not JAR.is_file():
+        return {}
+    if any(name in named for name in (*CLASSES, ON_THE_CLASS_PATH)):
         return {}
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark does not say otherwise whether its JVM runs
     if gateway is None and SUBMITTED not in os.environ:

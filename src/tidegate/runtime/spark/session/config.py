@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
 from tidegate.runtime.spark.hadoop import local_files
+from tidegate.runtime.spark.session import socket_files
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
@@ -66,9 +67,9 @@ ONE_POOL = {SIMPLIFIED: "false"}
 # Optional settings that a running session may change: a checksum file beside each checkpoint file costs two creations
 # per task and batch. It guards against damaged storage, so it is a choice.
 FASTER = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
-# Optional, and only before Spark starts: rows and state calls go through a socket file instead of TCP. Spark does not
-# notice a worker that hangs on such a socket (`spark.python.worker.idleTimeoutSeconds`), so it is a choice too.
-FASTER_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
+# On this machine by default, where nothing needs TCP (`socket_files`); elsewhere a choice too, and only before Spark
+# starts.
+FASTER_AT_START = {socket_files.ENABLED: "true"}
 
 DAEMON = "spark.python.daemon.module"
 # Only before Spark starts, and only where workers surely find tidegate: without the module no worker starts at all.
@@ -88,7 +89,8 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
     workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
     this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
-    installed pyspark instead of its zip, and are forked with everything imported. The function checks the versions of
+    installed pyspark instead of its zip, are forked with everything imported, and talk to Spark through socket files;
+    files of its checkpoints are written without programs. The function checks the versions of
     Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
     workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
     beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
@@ -125,6 +127,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         if here and not _starts_server(options):
             chosen = _Chosen(options, _said_elsewhere())
             quicker = local_files.settings(chosen)
+            quicker |= socket_files.settings(spark_version(), chosen, (*map(str, options.values()), chosen.texts))
             if _may_preload():
                 os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
                 quicker |= PRELOADED | COMPILED
@@ -162,11 +165,11 @@ class _Chosen:
 
 
 def _said_elsewhere() -> str:
-    """The texts of this Spark's defaults and of its start arguments: a setting that they name stays."""
+    """The texts of this Spark's defaults, environment and start arguments: a setting that they name stays."""
     home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    defaults = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")), "spark-defaults.conf")
-    said = defaults.read_text(errors="replace") if defaults.is_file() else ""
-    return said + os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    folder = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")))
+    files = [each for each in (folder / "spark-defaults.conf", folder / "spark-env.sh") if each.is_file()]
+    return "\n".join([*(each.read_text(errors="replace") for each in files), os.environ.get("PYSPARK_SUBMIT_ARGS", "")])
 
 
 @cache

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pyspark
 
 from tidegate.errors import TidegateError
+from tidegate.runtime.spark.hadoop import local_files
 from tidegate.runtime.spark.session import config
 
 
@@ -38,6 +39,7 @@ def findings() -> Iterator[Finding]:
         _refusal(config.require_packages),
     )
     yield _worker()
+    yield Finding("classes for local files", str(local_files.JAR))
     yield Finding(
         "Kafka connector",
         f"for this Spark: {config.PACKAGES}={config.connector(pyspark.__version__)}",
