@@ -198,12 +198,14 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     The state store becomes RocksDB with changelog checkpointing: the operator cannot run on the default store. A
     platform's own RocksDB store stays. Arrow batches for Python get up to 50,000 rows, unless the session has changed
-    Spark's default.
+    Spark's default. A builder whose Spark runs on this machine alone also gets settings that shorten each batch:
+    workers that are forked with everything imported, socket files instead of TCP, and files of a checkpoint that start
+    no programs.
 
     Args:
         spark_or_builder: A SparkSession, or a builder of one.
         faster: Add settings that save time per batch and have a price: no checksum files beside checkpoint files and,
-            on a builder, Unix sockets.
+            on a builder of a cluster's session, socket files.
 
     Returns:
         The session or the builder.

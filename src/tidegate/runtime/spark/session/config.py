@@ -90,10 +90,10 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
     this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
     installed pyspark instead of its zip, are forked with everything imported, and talk to Spark through socket files;
-    files of its checkpoints are written without programs. The function checks the versions of
-    Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of
-    workers on this machine. `faster=True` adds settings that save time per batch and have a price: no checksum files
-    beside checkpoint files, and, on a builder, Unix sockets between Spark and Python.
+    files of its checkpoints are written without programs. The function checks the versions of Spark, Java, pandas,
+    pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on this machine.
+    `faster=True` adds settings that save time per batch and have a price: no checksum files beside checkpoint files,
+    and, on a builder, socket files where they are no default.
     """
     require_spark()
     quiet_pandas()
