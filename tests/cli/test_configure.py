@@ -323,6 +323,15 @@ def test_a_choice_between_tcp_and_socket_files_stays() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
+def test_where_no_socket_file_can_be_made_they_talk_over_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_files, "FOLDER", tmp_path)
+    assert talks_through_files(SparkSession.builder) == "true"
+    assert {each.name for each in tmp_path.iterdir()} == {"bin", "release"}, "nothing stays behind"
+    monkeypatch.setattr(socket_files, "FOLDER", tmp_path / "missing")
+    assert talks_through_files(SparkSession.builder) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
 @pytest.mark.parametrize(("umask", "said"), [(0o022, "true"), (0o002, "true"), (0o077, "true"), (0o000, None)])
 def test_nobody_else_can_write_to_a_socket_file(umask: int, said: str | None) -> None:
     before = os.umask(umask)

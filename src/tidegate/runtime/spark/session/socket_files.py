@@ -7,9 +7,10 @@ acknowledges the first, and acknowledges only 40 ms later. A batch of two stages
 from __future__ import annotations
 
 import os
-import re
+import socket
 import stat
 import sys
+import uuid
 from collections.abc import Container, Iterable
 from pathlib import Path
 
@@ -20,27 +21,34 @@ NEED_TCP = (
     "spark.python.udf.pipelined.enabled",  # fails over socket files in Spark 4.3.0
     "spark.io.encryption.enabled",  # nobody has tried both
 )
-JAVAS_FOLDER = "java.io.tmpdir"
-"""The folder of socket files: elsewhere than in /tmp their names may be longer than the system allows."""
+FOLDER = Path("/tmp")  # noqa: S108 - where Java has its temporary files on Linux, and Spark its socket files
+ANOTHER_FOLDER = "java.io.tmpdir"
+"""Names of socket files there may be longer than the system allows."""
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
 def settings(spark: tuple[int, int], named: Container[str], texts: Iterable[str]) -> dict[str, str]:
     """The setting of a builder whose Spark, of version `spark`, runs on this machine alone; none where TCP is needed.
 
-    `named`: settings that a user chose; `texts`: their values, and files that say more. A socket file has no password
-    as TCP has, so it is not used if other users of the machine could write to it.
+    `named`: settings that a user chose; `texts`: their values, and files that say more.
     """
-    if sys.platform != "linux" or spark < SINCE_SPARK or not _others_cannot_write():
+    if sys.platform != "linux" or spark < SINCE_SPARK:
         return {}
     if any(name in named for name in (ENABLED, *NEED_TCP)):
         return {}
-    if any(JAVAS_FOLDER in text for text in (*texts, *(os.environ.get(name, "") for name in JAVA_OPTIONS))):
+    if any(ANOTHER_FOLDER in text for text in (*texts, *(os.environ.get(name, "") for name in JAVA_OPTIONS))):
         return {}
-    return {ENABLED: "true"}
+    return {ENABLED: "true"} if _makes_private_ones() else {}
 
 
-def _others_cannot_write() -> bool:
-    """Whether files of this process are not writable for everybody, by its umask."""
-    told = re.search(r"^Umask:\s*([0-7]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return told is not None and bool(int(told[1], 8) & stat.S_IWOTH)
+def _makes_private_ones() -> bool:
+    """Whether this process can make a socket file, to which not everybody may write: it has no password as TCP has."""
+    path = FOLDER / f".{uuid.uuid4()}.sock"
+    with socket.socket(socket.AF_UNIX) as made:
+        try:
+            made.bind(str(path))
+            return not path.stat().st_mode & stat.S_IWOTH
+        except OSError:
+            return False
+        finally:
+            path.unlink(missing_ok=True)
