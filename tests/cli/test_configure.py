@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -323,12 +324,15 @@ def test_a_choice_between_tcp_and_socket_files_stays() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
-def test_where_no_socket_file_can_be_made_they_talk_over_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_files, "FOLDER", tmp_path)
-    assert talks_through_files(SparkSession.builder) == "true"
-    assert {each.name for each in tmp_path.iterdir()} == {"bin", "release"}, "nothing stays behind"
-    monkeypatch.setattr(socket_files, "FOLDER", tmp_path / "missing")
-    assert talks_through_files(SparkSession.builder) is None
+def test_where_no_socket_file_can_be_made_they_talk_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The path of a test is longer than the name of a socket file may be.
+    with tempfile.TemporaryDirectory(prefix="tidegate-", dir=socket_files.FOLDER) as folder:
+        monkeypatch.setattr(socket_files, "FOLDER", Path(folder))
+        assert talks_through_files(SparkSession.builder) == "true"
+        assert list(Path(folder).iterdir()) == []
+        for other in ("missing", "n" * 108):
+            monkeypatch.setattr(socket_files, "FOLDER", Path(folder, other))
+            assert talks_through_files(SparkSession.builder) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
