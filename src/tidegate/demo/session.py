@@ -22,12 +22,10 @@ TASKS = 2
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(TASKS),
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 AT_START = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 """Settings of a local Spark; a Spark Connect server does not accept them."""
 LOCAL = f"local[{TASKS}]"
