@@ -42,13 +42,17 @@ def settings(spark: tuple[int, int], named: Container[str], texts: Iterable[str]
 
 
 def _makes_private_ones() -> bool:
-    """Whether this process can make a socket file, to which not everybody may write: it has no password as TCP has."""
+    """Whether this process can make a socket file to which no other user may write: it has no password as TCP has.
+
+    A group with the name of the user is the user's own, as many systems make it.
+    """
     path = FOLDER / f".{uuid.uuid4()}.sock"
     with socket.socket(socket.AF_UNIX) as made:
         try:
             made.bind(str(path))
-            return not path.stat().st_mode & stat.S_IWOTH
-        except OSError:
+            mode = path.stat().st_mode
+            return not mode & stat.S_IWOTH and (not mode & stat.S_IWGRP or path.group() == path.owner())
+        except (OSError, KeyError):  # KeyError: a user or a group without a name
             return False
         finally:
             path.unlink(missing_ok=True)
