@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from benchmarks.options import AS_INSTALLED, arguments, save, say, session, versions
+from benchmarks.options import AS_INSTALLED, HADOOPS_OWN, arguments, save, say, session, versions
 from tidegate.runtime.spark.session.config import checkpointing
 
 FILES, SMOKE_FILES = 300, 5
 
 
-LOCAL_FS = "spark.hadoop.fs.AbstractFileSystem.file.impl"
-SPARKS_DEFAULT = {LOCAL_FS: "org.apache.hadoop.fs.local.LocalFs"}
+SPARKS_DEFAULT = {f"spark.hadoop.{name}": value for name, value in HADOOPS_OWN.items()}
 """One class of Hadoop's that is named keeps those of tidegate away."""
 
 
@@ -42,7 +41,7 @@ WAYS: Mapping[str, Way] = {
     "programs started by vfork": Way(
         settings={**SPARKS_DEFAULT, "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK"}
     ),
-    "no checksum files of Hadoop": Way(settings={**SPARKS_DEFAULT, LOCAL_FS: "org.apache.hadoop.fs.local.RawLocalFs"}),
+    "no checksum files of Hadoop": Way(settings=dict.fromkeys(SPARKS_DEFAULT, "org.apache.hadoop.fs.local.RawLocalFs")),
     "files renamed by Hadoop's FileSystem": Way("FileSystemBasedCheckpointFileManager", SPARKS_DEFAULT),
 }
 

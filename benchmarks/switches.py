@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -41,8 +41,7 @@ class Switched(Contestant):
 
 
 def switched(contestant: Contestant, settings: Mapping[str, str]) -> Contestant:
-    one = replace(contestant, settings={**contestant.settings, **settings})
-    return Switched(**vars(one))
+    return Switched(**{**vars(contestant), "settings": {**contestant.settings, **settings}})
 
 
 def main(argv: list[str] | None = None) -> int:

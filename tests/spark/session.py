@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,16 @@ def same_python(python: str) -> None:
 def quick(home: Path) -> dict[str, str]:
     """Environment for a process that starts JVMs; `home` is a folder that this function makes."""
     home.mkdir()
-    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(unzipped(home, local_files.CLASSES))}
+    spark = unzipped(home)
+    # Not every program calls `tg.configure` on a builder, which would set these.
+    (spark / "jars" / local_files.JAR.name).symlink_to(local_files.JAR)
+    with (spark / "conf" / "spark-defaults.conf").open("a") as defaults:
+        defaults.writelines(f"{name} {value}\n" for name, value in local_files.CLASSES.items())
+    return {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_START, "SPARK_HOME": str(spark)}
 
 
-def unzipped(home: Path, more: Mapping[str, str] | None = None) -> Path:
-    """A SPARK_HOME without pyspark.zip and without needless jars, in which a JVM is started; `more`: further defaults.
+def unzipped(home: Path) -> Path:
+    """A SPARK_HOME without pyspark.zip and without needless jars, in which a JVM is started.
 
     With the zip each Python process imports pyspark from there, and compiles a hundred modules that the installed
     package has compiled already. Each operator of a query starts one such process, which takes 0.4 s longer.
@@ -113,10 +118,8 @@ def unzipped(home: Path, more: Mapping[str, str] | None = None) -> Path:
     for jar in (installed / "jars").iterdir():
         if not jar.name.startswith(UNUSED):
             (home / "jars" / jar.name).symlink_to(jar)
-    (home / "jars" / local_files.JAR.name).symlink_to(local_files.JAR)
     (home / "conf").mkdir()
     quicker = () if os.environ.get(COMPILED) else (*INTERPRETED, UNCHECKED)
-    defaults = {**dict([UNTRACED, *quicker]), **(more or {})}
-    lines = "".join(f"{name} {value}\n" for name, value in defaults.items())
+    lines = "".join(f"{name} {value}\n" for name, value in (UNTRACED, *quicker))
     (home / "conf" / "spark-defaults.conf").write_text(lines)
     return home
