@@ -111,6 +111,7 @@ def versions(spark: SparkSession) -> dict[str, str]:
         "python": platform.python_version(),
         "java": printed.splitlines()[0],
         "tidegate": tg.__version__,
+        "commit": commit(),
         "spark": spark.version,
         "cores": str(os.cpu_count()),
         "platform": platform.platform(),
@@ -118,10 +119,27 @@ def versions(spark: SparkSession) -> dict[str, str]:
     }
 
 
+def commit() -> str:
+    """The commit of the working tree, with "-dirty" behind it if a file differs; empty without git."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        here = Path(__file__).parent
+        return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=here).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def save(report: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    keep(report, path)
     say(f"All numbers, versions and settings: {path}")
+
+
+def keep(report: dict[str, Any], path: Path) -> None:
+    """Write the report in one step: a run that is killed leaves the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(report, indent=1) + "\n")
+    beside.replace(path)
 
 
 def say(line: str) -> None:

@@ -80,11 +80,11 @@ def _measured() -> Iterator[str]:
     for kind, command in (("suite", "make bench"), ("peers", "make bench-peers")):
         for name in sorted(path.stem for path in RESULTS.glob(f"{kind}*.json")):
             if (report := _read(name)) is not None:
-                how = _machine(report, command, name)
                 by_settings = {"as installed": report.get("as_installed", {}), "tuned": report["workloads"]}
                 for each in by_settings["tuned"] | by_settings["as installed"]:
                     measured = {of: found[each] for of, found in by_settings.items() if each in found}
-                    yield workload(each, measured, how)
+                    day = max(one.get("day", report["day"]) for one in measured.values())
+                    yield workload(each, measured, _machine(report | {"day": day}, command, name))
     if (report := _read("growth")) is not None:
         yield _growth(report)
     if (report := _read("where")) is not None:

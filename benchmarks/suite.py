@@ -2,7 +2,8 @@
 
 `make bench` runs all workloads but the joins, `make bench BENCH_ARGS="--only W3"` some of them, `--smoke` a trial,
 `--full` the larger sizes. Joins run only by name: `--only J1` or, one race of it, `--only J1-left-1`. `make bench`
-measures with Spark's settings as installed, and with tuned settings (`--settings tuned`: these alone).
+measures with Spark's settings as installed, and with tuned settings (`--settings tuned`: these alone). The report is
+saved after each workload, and a run with `--resume` measures those that it lacks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import argparse
 import tempfile
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import WARM_UP
-from benchmarks.options import TUNED, Options, arguments, save, say, session, size_of, versions
+from benchmarks.options import Options, arguments, keep, save, say, session, size_of, versions
+from benchmarks.resuming import COLUMNS, begin, measured_on
 from benchmarks.warming import LINES, SECONDS, warm_up
 from benchmarks.workloads import (
     doors,
@@ -90,6 +93,7 @@ def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) ->
     parser.add_argument("--only", nargs="+", choices=list(names), default=[], help="workloads")
     parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
     parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
+    parser.add_argument("--resume", action="store_true", help="keep what the report has, and measure the rest")
     parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
 
 
@@ -105,29 +109,38 @@ def carry_out(
     more: Mapping[str, str] | None = None,
     warm_up_seconds: int = 0,
 ) -> int:
-    """Measure the chosen `workloads` and save the report; `more`: further settings of Spark. Returns 0."""
+    """Measure the chosen `workloads`, and save the report after each; `more`: further settings of Spark. Returns 0.
+
+    ResumeError: the report that the run should resume was measured otherwise.
+    """
     chosen = Options(
         size_of(options),
         1 if options.smoke else options.repeat,
         contestants,
     )
-    began = time.monotonic()
     picked = [
         each for each in workloads if not options.only or each.name in options.only or family(each.name) in options.only
     ]
-    report: dict[str, Any] = {"workloads": {}, "as_installed": {}, "settings": settings(options)}
+    report = begin(options.json, settings(options))
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-input-") as scratch:
+        folder = options.data or Path(scratch)
         for of_spark in options.settings:
-            say(f"\nSettings of Spark: {of_spark}")
+            found = report[COLUMNS[of_spark]]
+            left = [each for each in picked if each.name not in found]
+            say(f"\nSettings of Spark: {of_spark}; {len(left)} of {len(picked)} workloads to measure")
+            if not left:
+                continue
+            began = time.monotonic()
             with session(options, more, of_spark) as spark:
-                of_joins = any(each in JOINS for each in picked)
-                of_lines = [each for each in LINES if each in picked]
-                warm_up(spark, options.data or Path(scratch), warm_up_seconds, of_joins, of_lines)
-                report["workloads" if of_spark == TUNED else "as_installed"] = {
-                    each.name: measured(spark, each, chosen, options.data or Path(scratch)) for each in picked
-                }
-                report["versions"] = versions(spark)
-    report["seconds"] = round(time.monotonic() - began)
+                measured_on(report, options.json, versions(spark))
+                of_lines = [each for each in LINES if each in left]
+                warm_up(spark, folder, warm_up_seconds, any(each in JOINS for each in left), of_lines)
+                for number, each in enumerate(left, 1):
+                    say(f"\n{each.name}  {each.title} ({number} of {len(left)}, {of_spark})")
+                    found[each.name] = measured(spark, each, chosen, folder)
+                    report["seconds"] += round(time.monotonic() - began)
+                    began = time.monotonic()
+                    keep(report, options.json)
     say(f"\nWhole run: {report['seconds']} s.")
     save(report, options.json)
     return 0
@@ -135,9 +148,9 @@ def carry_out(
 
 def measured(spark: SparkSession, workload: Workload, options: Options, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
-    say(f"\n{workload.name}  {workload.title}")
     found = workload.measure(spark, options, folder)
-    return {"title": workload.title, **found, "seconds": round(time.monotonic() - began)}
+    day = datetime.now(UTC).date().isoformat()
+    return {"title": workload.title, **found, "day": day, "seconds": round(time.monotonic() - began)}
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
