@@ -75,7 +75,7 @@ def lines_executed(work: Callable[[], object]) -> int:
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
         nonlocal lines
-        lines += event == "line"
+        lines += event in ("line", "call")  # a generator is called for each of its values
         return trace
 
     before = sys.gettrace()
@@ -113,6 +113,32 @@ def test_the_count_sees_a_loop_over_rows() -> None:
         return lines_executed(lambda: [row + 1 for row in range(rows)])
 
     assert loop(MANY) - loop(FEW) >= MANY - FEW
+
+
+def read_by_many(partitions: int, maps: int, *, dealt: bool) -> list[pa.RecordBatch]:
+    """What each map task reads of a batch: whole partitions, or (`dealt`) 40 records of each partition, in turns."""
+    each = 40 * maps if dealt else 40
+    partition, offset = np.repeat(np.arange(partitions), each), np.tile(np.arange(each), partitions)
+    map_task = offset % maps if dealt else partition * maps // partitions
+    every = events(len(offset), 4, 0).set_column(3, "partition", pa.array(partition, pa.int32()))
+    every = every.set_column(4, "offset", pa.array(offset, pa.int64()))
+    return [every.filter(pa.array(map_task == number)) for number in range(maps)]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("dealt", [False, True], ids=["stretches", "dealt"])
+def test_many_chunks_cost_by_their_number(topology: str, dealt: bool) -> None:
+    """Ten times as many chunks, of ten times as many map tasks, cost a task ten times as much, not a hundred times."""
+    layout = prepared(TOPOLOGIES[topology])
+
+    def lines(partitions: int, maps: int) -> int:
+        tables = read_by_many(partitions, maps, dealt=dealt)
+        packed = [dict(pack(layout, [table], [0, 1], contiguous=not dealt)) for table in tables]
+        blobs = [[blob[task] for blob in packed] for task in (0, 1)]
+        return lines_executed(lambda: [Stage(layout, tasks=2).step(DictStore(), mine) for mine in blobs])
+
+    few, many = (lines(3, maps) if dealt else lines(10 * maps, maps) for maps in (3, 30))
+    assert many < 12 * few
 
 
 class CountingStore(DictStore):

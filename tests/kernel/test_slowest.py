@@ -23,14 +23,14 @@ def fold(reached: dict[str, Reached], *chunks: Chunk, stream_time: int = NEVER, 
 def test_the_example_of_the_docstring() -> None:
     before = {A: Reached(10, 900), B: Reached(14, 950), C: Reached(12, 0)}
     step = fold(before, chunk(A, 11, 16, 13), chunk(B, 15), stream_time=10, now=1_000)
-    assert step.ceilings().tolist() == [14, 10]
+    assert step.ceilings.tolist() == [14, 10]
     assert step.stream_time == 15
     assert step.partitions == {A: Reached(16, 1_000), B: Reached(15, 1_000), C: Reached(12, 0)}
 
 
 def test_a_new_partition_holds_the_others_back_at_once() -> None:
     step = fold({A: Reached(50, 0)}, chunk(A, 60), chunk(B, 3), stream_time=50)
-    assert step.ceilings().tolist() == [NEVER, 50]
+    assert step.ceilings.tolist() == [NEVER, 50]
     assert step.stream_time == 50  # it never goes back
     assert fold(step.partitions, chunk(A, 70), stream_time=50).stream_time == 50
 
@@ -39,7 +39,7 @@ def test_one_partition_is_held_back_by_nobody() -> None:
     step = fold({A: Reached(5, 0)}, chunk(A, 7), chunk(A, 9, first=1), stream_time=5)
     assert step.stream_time == 9
     assert [step.before(part) for part in (chunk(A, 7), chunk(A, 9, first=1))] == [5, 7]
-    assert min(step.ceilings()) > 10**15
+    assert min(step.ceilings) > 10**15
 
 
 def test_a_partition_without_a_valid_record_says_nothing() -> None:
@@ -51,7 +51,7 @@ def test_an_idle_partition_comes_back_with_its_next_record() -> None:
     assert fold(before, chunk(B, 40), stream_time=10, now=1_000).stream_time == 40
     step = fold(before, chunk(A, 12), chunk(B, 40), stream_time=10, now=1_000)
     assert step.stream_time == 12
-    assert step.ceilings().tolist() == [30, 10]
+    assert step.ceilings.tolist() == [30, 10]
 
 
 def test_no_partition_that_is_awake_leaves_time_where_it_is() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, running_max
+from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, lateness, running_max
 
 Records = list[tuple[int, int, int]]
 """(partition, offset, timestamp)"""
@@ -144,11 +144,13 @@ def test_however_tasks_are_laid_out_each_record_sees_its_partition(
             before = int(fold.before_offsets(partition, np.array([at]))[0])
             assert max(before, own) == expected[partition, offset]
     assert fold.stream_time == max([before_batch, *latest.values()])
-    late = [chunk.lateness(fold.before(chunk)) for chunk, _, _ in pieces if not chunk.scattered]
-    if all(not chunk.scattered for chunk, _, _ in pieces):
+    chunks = [chunk for chunk, _, _ in pieces]
+    assert fold.before_each.tolist() == [fold.before(chunk) for chunk in chunks]
+    assert fold.scattered.tolist() == [chunk.scattered for chunk in chunks]
+    assert fold.partition_numbers.tolist() == [sorted(latest).index(chunk.partition) for chunk in chunks]
+    if not fold.scattered.any():
         true = [expected[p, o] - ts for read in tasks.values() for p, o, ts in read]
-        assert sum(total for total, _ in late) == sum(true)
-        assert max([0, *(most for _, most in late)]) == max([0, *true])
+        assert lateness(chunks, fold.before_each) == (sum(true), max([0, *true]))
 
 
 # --- headers -------------------------------------------------------------------------------------------------------
@@ -159,14 +161,15 @@ def test_a_header_counts_only_valid_records() -> None:
     chunk = header(3, ints(10, 11, 12, 13), ts, ints(5, 5, 9, 9), valid, False)
     assert (chunk.partition, chunk.first, chunk.last, chunk.rows) == (3, 10, 13, 3)
     assert (chunk.max_ts, chunk.min_ts, chunk.late_sum, chunk.late_max) == (9, 5, 2.0, 2)
-    assert chunk.lateness(NEVER) == (2.0, 2)
+    assert lateness([chunk], ints(NEVER)) == (2.0, 2)
     # Had 20 passed before, they were 15, 11 and 13 late.
-    assert chunk.lateness(20) == (39.0, 15)
+    assert lateness([chunk], ints(20)) == (39.0, 15)
+    assert lateness([chunk, chunk], ints(NEVER, 20)) == (41.0, 15)
 
 
 def test_a_chunk_without_a_valid_record_moves_nothing() -> None:
     chunk = header(0, ints(4), ints(-1), ints(-1), np.array([False]), False)
-    assert (chunk.rows, chunk.max_ts, chunk.lateness(50)) == (0, NEVER, (0.0, 0))
+    assert (chunk.rows, chunk.max_ts, lateness([chunk], ints(50))) == (0, NEVER, (0.0, 0))
     assert Fold([chunk], 3).stream_time == 3
 
 
@@ -182,4 +185,4 @@ def test_more_steps_than_a_header_carries_are_put_together() -> None:
     assert sum(n for _, n, _ in chunk.steps) == len(ts)
     # Exact again once everything in between had passed before.
     after = int(ts[-1]) + 1
-    assert chunk.lateness(after) == (float((after - ts).sum()), after)
+    assert lateness([chunk], ints(after)) == (float((after - ts).sum()), after)

@@ -140,8 +140,8 @@ def offsets_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def times_are_off_by_one(patch: pytest.MonkeyPatch) -> None:
     read = chunk_headers.read
 
-    def later(described: Any, table: Any) -> Any:
-        chunks = read(described, table)
+    def later(*blob: Any) -> Any:
+        chunks = read(*blob)
         for chunk in chunks:
             chunk.points = chunk.points + np.array([0, 1])
         return chunks

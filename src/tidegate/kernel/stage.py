@@ -29,7 +29,7 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.suppress import suppression_metrics
-from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.time.stream_time import NEVER, lateness
 from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.upgrade.flush import Flushed
 from tidegate.kernel.windows import expected_keys, retention
@@ -159,8 +159,9 @@ class Stage:
                 ranges = sections.pop(0).pieces(sizes) if sizes else None
                 rows = [one.table() for one in sections]
                 points = rows.pop() if meta.get("points") else None
+                steps = rows.pop() if meta.get("steps") else None
                 counted = rows.pop() if meta.get("counted") else None
-                chunks = chunk_headers.read(meta["chunks"], points)
+                chunks = chunk_headers.read(meta["chunks"], points, steps)
                 if isinstance(batch, JoinBatch) and ranges is not None:
                     batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)
                 elif isinstance(batch, JoinBatch):
@@ -183,12 +184,9 @@ def _reported_once(batch: Batch) -> dict[str, Any]:
 
 
 def _lateness(batch: Batch) -> dict[str, Any]:
-    lateness = [chunk.lateness(batch.fold.before(chunk)) for chunk in batch.chunks]
-    return {
-        "records": sum(chunk.rows for chunk in batch.chunks),
-        "lateness_sum": sum(total for total, _ in lateness),
-        "record_lateness_max": max((highest for _, highest in lateness), default=0),
-    }
+    total, highest = lateness(batch.chunks, batch.fold.before_each)
+    records = sum(chunk.rows for chunk in batch.chunks)
+    return {"records": records, "lateness_sum": total, "record_lateness_max": highest}
 
 
 def _same_run(meta: dict[str, Any], identity: dict[str, str], tasks: int) -> None:

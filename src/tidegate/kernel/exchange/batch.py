@@ -224,7 +224,7 @@ class Batch:
         """Partition and offset of each row, as `positions` has them."""
         offset = ints(rows["offset"])
         if self._behind and "ts" in rows.schema.names:
-            at = np.flatnonzero(np.array([chunk.behind for chunk in self.chunks])[ints(rows["chunk"])])
+            at = np.flatnonzero(self.fold.behind[ints(rows["chunk"])])
             offset = offset.copy()
             offset[at[self._as_forwarded(rows.take(pa.array(at)))]] = np.arange(len(at))
         return self._partitions(rows), offset
@@ -232,7 +232,7 @@ class Batch:
     @property
     def _behind(self) -> bool:
         """Whether some of the records, in one of several inputs, are rows of another operator."""
-        return any(chunk.behind for chunk in self.chunks)
+        return bool(self.fold.behind.any())
 
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
@@ -250,14 +250,13 @@ class Batch:
 
     def _seen(self, rows: pa.Table) -> Ints:
         seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
-        if (ceilings := self.fold.ceilings()) is not None:
+        if (ceilings := self.fold.ceilings) is not None:
             seen = np.maximum(np.minimum(seen, ceilings[ints(rows["chunk"])]), self.fold.before_batch)
         return seen
 
     def _partitions(self, rows: pa.Table) -> Ints:
         """The number of each row's partition among all."""
-        place = {name: i for i, name in enumerate(sorted({c.partition for c in self.chunks}, key=_natural))}
-        return np.array([place[c.partition] for c in self.chunks], np.int64)[ints(rows["chunk"])]
+        return self.fold.partition_numbers[ints(rows["chunk"])]
 
     def _by_content(self, rows: pa.Table) -> Ints:
         if self.layout.op.stream.forwarded:
@@ -275,23 +274,25 @@ class Batch:
         return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
 
     def _before_chunks(self, rows: pa.Table) -> Ints:
-        before = np.array([self.fold.before(chunk) for chunk in self.chunks], np.int64)
-        return before[ints(rows["chunk"])]
+        return self.fold.before_each[ints(rows["chunk"])]
 
     def _before_rows(self, rows: pa.Table) -> Ints:
         # No other task reads inside a dense chunk, so the stream time before its first record is enough.
-        before = self._before_chunks(rows)
-        for number, header in enumerate(self.chunks):
-            if header.scattered:
-                mine = np.flatnonzero(ints(rows["chunk"]) == number)
-                before[mine] = self.fold.before_offsets(header.partition, ints(rows["offset"])[mine])
+        before, number = self._before_chunks(rows), ints(rows["chunk"])
+        loose = np.flatnonzero(self.fold.scattered[number])
+        if not len(loose):
+            return before
+        offset, chunk = ints(rows["offset"]), number[loose]
+        order = np.argsort(chunk, kind="stable")
+        for mine in np.split(loose[order], np.flatnonzero(np.diff(chunk[order])) + 1):
+            before[mine] = self.fold.before_offsets(self.chunks[number[mine[0]]].partition, offset[mine])
         return before
 
     def _drop(self, rows: pa.Table, before: Ints) -> tuple[pa.Table, int]:
         panes = self.layout.panes
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
         opens = panes.first_open(before)
-        if (ceilings := self.fold.ceilings()) is not None:
+        if (ceilings := self.fold.ceilings) is not None:
             # Only here it is known how far other partitions, or the previous operator, hold stream time back.
             held_back = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
             opens = np.maximum(held_back, panes.first_open(self.fold.before_batch))
@@ -434,11 +435,6 @@ def _behind(rows: pa.Table, base: int) -> pa.Table:
     """Rows whose chunk numbers are shifted by `base`."""
     at = rows.schema.get_field_index("chunk")
     return rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base))
-
-
-def _natural(partition: int | str | None) -> list[tuple[int, int | str]]:
-    """The sort key of a partition: "0:10" comes behind "0:9"."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in str(partition).split(":")]
 
 
 def _sortable(kind: pa.DataType) -> bool:

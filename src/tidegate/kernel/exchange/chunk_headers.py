@@ -1,52 +1,94 @@
-"""The headers of a map task's chunks, as a blob carries them: JSON, and the running-max points as a compact table.
+"""The headers of a map task's chunks, as a blob carries them: JSON, a list for each field of a header.
 
-A dense chunk has one point, its end, which is in the JSON. A scattered chunk has a point wherever its time grew, up to
-one per record, and every task gets all points: so they travel as columns.
+Every task gets the headers of all map tasks, so they are short. What may be long travels in tables: of a dense chunk
+one point is known, its end, but a scattered chunk has a running-max point wherever its time grew, up to one per record;
+and the first task gets the steps of the lateness metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import ints
+from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time.stream_time import Chunk
 
-
-def described(chunks: Iterable[Chunk], counts: bool) -> list[dict[str, Any]]:
-    """The headers as JSON, without their points. `counts`: for the task that reports the lateness metric."""
-    return [
-        {name: value for name, value in vars(chunk).items() if name not in ("points", "sample")}
-        | ({} if counts else {"steps": []})
-        for chunk in chunks
-    ]
+_IN_TABLES = ("steps", "points", "sample")
+_COUNTS = ("min_ts", "late_sum", "late_max")
+_FIELDS = [field.name for field in fields(Chunk) if field.name not in _IN_TABLES]
+"""In the order of the arguments of Chunk."""
+_UNSAID: dict[str, Any] = vars(Chunk(None, 0, 0, 0, 0))
+"""The value of a field that a blob leaves out."""
 
 
-def points(chunks: list[Chunk], counts: bool) -> pa.Table | None:
+def described(chunks: Sequence[Chunk], counts: bool) -> dict[str, Any]:
+    """The headers as JSON, without those of their fields that travel in tables.
+
+    A list for each field, of one value if all headers have it; without the fields that have their default in all
+    headers; `n`: the number of headers. `counts`: for the task that reports the lateness metric.
+    """
+    columns: dict[str, Any] = {"n": len(chunks)} if chunks else {}
+    for name in _FIELDS if counts else (name for name in _FIELDS if name not in _COUNTS):
+        values = [getattr(chunk, name) for chunk in chunks]
+        if any(value != values[0] for value in values):
+            columns[name] = values
+        elif values and values[0] != _UNSAID[name]:
+            columns[name] = values[:1]
+    return columns
+
+
+def points(chunks: Sequence[Chunk], counts: bool) -> pa.Table | None:
     """The running-max points of scattered chunks: columns chunk, offset, time (ms). None without such a chunk."""
-    found = [(i, part) for i, chunk in enumerate(chunks) for part in _points(chunk, counts) if len(part)]
-    if not found:
-        return None
-    chunk = np.repeat([i for i, _ in found], [len(part) for _, part in found])
-    both = np.concatenate([part for _, part in found])
-    columns = {"chunk": pa.array(chunk), "offset": pa.array(both[:, 0]), "time": pa.array(both[:, 1])}
-    return compacted(pa.table(columns), along="offset")
+    found = [(i, part) for i, chunk in enumerate(chunks) for part in _points(chunk, counts)]
+    table = _table(found, ("offset", "time"))
+    return None if table is None else compacted(table, along="offset")
 
 
-def _points(chunk: Chunk, counts: bool) -> list[Any]:
+def _points(chunk: Chunk, counts: bool) -> list[Ints]:
     return [chunk.points, chunk.sample] if counts else [chunk.points]
 
 
-def read(described: list[dict[str, Any]], table: pa.Table | None) -> list[Chunk]:
-    """The chunks of a blob, with their points."""
-    chunks = [Chunk(**one) for one in described]
-    if table is None:
-        return chunks
-    number, both = ints(table["chunk"]), np.stack([ints(table["offset"]), ints(table["time"])], axis=1)
-    for i in np.unique(number):
-        chunks[i].points = both[number == i]
+def steps(chunks: Sequence[Chunk]) -> pa.Table | None:
+    """The steps of the lateness metric: columns chunk, time (ms), records, short. None if no chunk has any."""
+    return _table([(i, chunk.steps) for i, chunk in enumerate(chunks)], ("time", "records", "short"))
+
+
+def _table(parts: Iterable[tuple[int, Ints]], names: Sequence[str]) -> pa.Table | None:
+    found = [(i, part) for i, part in parts if len(part)]
+    if not found:
+        return None
+    chunk = np.repeat([i for i, _ in found], [len(part) for _, part in found])
+    columns = np.concatenate([part for _, part in found]).T
+    return pa.table({"chunk": pa.array(chunk)} | {name: pa.array(of) for name, of in zip(names, columns, strict=True)})
+
+
+def read(described: dict[str, Any], points: pa.Table | None, steps: pa.Table | None) -> list[Chunk]:
+    """The chunks of a blob, with their points and steps."""
+    number = described["n"]
+    columns = [described.get(name, [_UNSAID[name]]) for name in _FIELDS]
+    chunks = [Chunk(*of) for of in zip(*(_each(column, number) for column in columns), strict=True)]
+    for i, part in _parts(points, ("offset", "time")):
+        chunks[i].points = part
+    for i, part in _parts(steps, ("time", "records", "short")):
+        chunks[i].steps = part
     return chunks
+
+
+def _each(column: list[Any], number: int) -> list[Any]:
+    return column if len(column) == number else column * number
+
+
+def _parts(table: pa.Table | None, names: Sequence[str]) -> Iterable[tuple[int, Ints]]:
+    """The rows of each chunk in a table that `_table` made."""
+    if table is None:
+        return
+    number = ints(table["chunk"])
+    rows = np.stack([ints(table[name]) for name in names], axis=1)
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    for start, part in zip(starts, np.split(rows, starts[1:]), strict=True):
+        yield int(number[start]), part

@@ -60,16 +60,17 @@ def pack(
     for table in _slices(layout, batches):
         shared, routes = _routes(layout, table, len(tasks), contiguous)
         del table  # The blobs take as much memory again.
-        points = None
+        points, steps = None, chunk_headers.steps(shared.chunks)
         for number, task in enumerate(tasks):
+            # Counts go to the first task only; otherwise every task would report them.
             first = number == 0
             if number < 2:
+                headers = chunk_headers.described(shared.chunks, counts=first)
                 points = chunk_headers.points(shared.chunks, counts=first)
             meta: dict[str, Any] = {
                 "identity": layout.identity,
                 "tasks": len(tasks),
-                # Counts go to the first task only; otherwise every task would report them.
-                "chunks": chunk_headers.described(shared.chunks, counts=first),
+                "chunks": headers,
                 "drops": shared.drops if first else {},
                 "first": first,
                 "task": number,
@@ -85,6 +86,9 @@ def pack(
             if first and shared.counted is not None:
                 meta["counted"] = True
                 sections.append(shared.counted)
+            if first and steps is not None:
+                meta["steps"] = True
+                sections.append(steps)
             if points is not None:
                 meta["points"] = True
                 sections.append(points)

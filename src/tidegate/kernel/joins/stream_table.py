@@ -91,7 +91,7 @@ class StreamTableJoin(JoinOperator):
         chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
         fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
         ceilings = np.full(len(batch.chunks), MAX_MS)
-        if (of_chunks := fold.ceilings()) is not None:
+        if (of_chunks := fold.ceilings) is not None:
             ceilings[mine] = of_chunks
         batch.streams_time = StreamsTime(
             ceilings, stream_clock.advanced(clock, chunks, has_records, state, fold.stream_time)

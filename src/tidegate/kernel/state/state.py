@@ -22,8 +22,8 @@ from tidegate.kernel.state.tables import (
     buffered_old_values,
 )
 from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.time.slowest_partition import Partition, Reached
-from tidegate.kernel.time.stream_time import NEVER
+from tidegate.kernel.time.slowest_partition import Reached
+from tidegate.kernel.time.stream_time import NEVER, Partition
 
 _META = "meta"
 _FEWER = (

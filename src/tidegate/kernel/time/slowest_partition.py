@@ -15,14 +15,13 @@ distribution of partitions over map tasks does not matter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
-
-Partition = int | str | None
+from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold, Partition
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,7 @@ class SlowestFold(Fold):
                     self.partitions.pop(str(chunk.source), None)
         awake = [p for p, at in self.partitions.items() if not is_idle(at, wall_clock, idle_after_ms)]
         self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
-        others = sorted((self.floor(p), str(p)) for p in awake)
-        ceilings = [(_first_other(others, str(partition_of(chunk))), chunk) for chunk in chunks]
-        self._ceilings = np.array([min(at, self._most(chunk)) for at, chunk in ceilings], np.int64)
+        self._awake = awake
 
     def before(self, chunk: Chunk) -> int:
         return self.floor(partition_of(chunk)) if chunk.partition is None else super().before(chunk)
@@ -73,9 +70,13 @@ class SlowestFold(Fold):
         """The latest time that records of a chunk see of their own partition; no limit unless a time is `reported`."""
         return MAX_MS if chunk.reported is None else self.floor(partition_of(chunk))
 
+    @cached_property
     def ceilings(self) -> Ints:
         """Per chunk, the smallest time of another partition when the previous batch ended."""
-        return self._ceilings
+        others = sorted((self.floor(p), str(p)) for p in self._awake)
+        return np.array(
+            [min(_first_other(others, str(partition_of(chunk))), self._most(chunk)) for chunk in self._chunks], np.int64
+        )
 
 
 def partition_of(chunk: Chunk) -> Partition:

@@ -19,14 +19,15 @@ are not combined with each other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Flags, Ints
 
 NEVER = -1
 """Stream time before the first record."""
@@ -35,16 +36,18 @@ STEPS = 1024
 """The most steps of stream time that a header carries for the lateness metric."""
 
 
-def _no_points() -> Ints:
-    return np.zeros((0, 2), np.int64)
+Partition = int | str | None
+
+
+_NO_POINTS, _NO_STEPS = np.zeros((0, 2), np.int64), np.zeros((0, 3), np.int64)
 
 
 @dataclass
 class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
-    `steps` count records by the chunk's own stream time: [time, records, sum of (time - the time each saw)]. The sum is
-    0 unless steps were merged, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
+    `steps` count records by the chunk's own stream time: rows (time, records, sum of (time - the time each saw)). The
+    sum is 0 unless steps were merged, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
     record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, and its
     last row; `sample` are up to STEPS rows at which the maximum grew, for the lateness metric. `contiguous`: the source
     promises that no other map task reads between `first` and `last`. `source` is the input of a join that has the
@@ -52,35 +55,41 @@ class Chunk:
     this operator reports, if it reports one (NEVER: not in this chunk).
     """
 
-    partition: int | str | None
+    partition: Partition
     first: int
     last: int
     max_ts: int
     rows: int
-    scattered: bool
-    min_ts: int
-    late_sum: float
-    late_max: int
-    steps: list[list[int]] = field(default_factory=list)
+    scattered: bool = False
+    min_ts: int = 0
+    late_sum: float = 0.0
+    late_max: int = 0
     opening: list[int] = field(default_factory=list)
     contiguous: bool = False
     source: int = 0
     behind: bool = False
     reported: int | None = None
-    points: Ints = field(default_factory=_no_points, compare=False)
-    sample: Ints = field(default_factory=_no_points, compare=False)
+    steps: Ints = field(default_factory=lambda: _NO_STEPS, compare=False)
+    points: Ints = field(default_factory=lambda: _NO_POINTS, compare=False)
+    sample: Ints = field(default_factory=lambda: _NO_POINTS, compare=False)
 
     @property
     def reaches(self) -> int:
         """The time that its partition reaches with the chunk (ms)."""
         return self.max_ts if self.reported is None else self.reported
 
-    def lateness(self, before: int) -> tuple[float, int]:
-        """Sum and maximum of (stream time seen - timestamp), given the stream time `before` the chunk."""
-        if not self.rows:
-            return 0.0, 0
-        extra = sum(max(0, (before - time) * n + short) for time, n, short in self.steps)
-        return self.late_sum + extra, max(self.late_max, before - self.min_ts, 0)
+
+def lateness(chunks: Sequence[Chunk], before: Ints) -> tuple[float, int]:
+    """Sum and maximum of (stream time seen - timestamp), given the stream time `before` each chunk."""
+    counted = [(chunk, int(time)) for chunk, time in zip(chunks, before, strict=True) if chunk.rows]
+    if not counted:
+        return 0.0, 0
+    passed = np.repeat([time for _, time in counted], [len(chunk.steps) for chunk, _ in counted])
+    time, records, short = np.concatenate([chunk.steps for chunk, _ in counted]).T
+    # As floating-point numbers, because the product may not fit 64 bits.
+    extra = np.maximum(0, (passed - time).astype(np.float64) * records + short)
+    highest = max(max(chunk.late_max, time - chunk.min_ts, 0) for chunk, time in counted)
+    return sum(chunk.late_sum for chunk, _ in counted) + float(extra.sum()), highest
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def running_max(values: Ints, starts: Ints) -> Ints:
 
 
 def header(
-    partition: int | str | None,
+    partition: Partition,
     offset: Ints | None,
     ts: Ints,
     seen: Ints,
@@ -175,9 +184,9 @@ def _at_which_windows_close(grew: Ints, closing: Ints) -> Ints:
     return grew[chosen]
 
 
-def _steps(seen: Ints) -> list[list[int]]:
+def _steps(seen: Ints) -> Ints:
     if not len(seen):
-        return []
+        return _NO_STEPS
     # A running maximum is sorted already; timestamps in their own order are not.
     ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
     at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
@@ -189,45 +198,76 @@ def _steps(seen: Ints) -> list[list[int]]:
         highest = times[at + sizes - 1]
         short = np.add.reduceat((np.repeat(highest, sizes) - times) * counts, at)
         times, counts = highest, np.add.reduceat(counts, at)
-    return np.stack([times, counts, short], axis=1).tolist()
+    return np.stack([times, counts, short], axis=1)
 
 
 class Fold:
-    """The stream time before each chunk of a batch, and after the batch."""
+    """The stream time before each chunk of a batch, and after the batch.
+
+    A batch may have thousands of partitions, and chunks of hundreds of map tasks. So all that is asked for each row or
+    blob is one array, and points of a partition are sorted if somebody asks for them.
+    """
 
     def __init__(self, chunks: Iterable[Chunk], stream_time: int) -> None:
         self.before_batch = stream_time
-        self.stream_time = stream_time
         self._chunks = list(chunks)
+        self.stream_time = max([stream_time, *(chunk.reaches for chunk in self._chunks)])
         _check_promise(self._chunks)
-        points: dict[int | str | None, list[Ints]] = defaultdict(list)
-        for chunk in self._chunks:
-            self.stream_time = max(self.stream_time, chunk.reaches)
-            if chunk.partition is None:
-                continue
-            end = np.array([[chunk.last, chunk.reaches]])
-            points[chunk.partition].append(chunk.points if chunk.scattered else end)
-        self._running_max = {
-            partition: _running_max_points(np.concatenate(found)) for partition, found in points.items()
-        }
+        self._places: dict[Partition, list[int]] = defaultdict(list)
+        for place, chunk in enumerate(self._chunks):
+            self._places[chunk.partition].append(place)
+        self._running_max: dict[Partition, tuple[Ints, Ints]] = {}
 
     @property
     def opening(self) -> int | None:
         """The timestamp of the first record in offset order, the smallest of all partitions; None without records."""
-        firsts: dict[int | str | None, list[int]] = {}
+        firsts: dict[Partition, list[int]] = {}
         for chunk in self._chunks:
             if chunk.opening:
                 firsts[chunk.partition] = min(firsts.get(chunk.partition, chunk.opening), chunk.opening)
         return min((ts for _, ts in firsts.values()), default=None)
 
+    @cached_property
+    def before_each(self) -> Ints:
+        """The stream time before the first record of each chunk, in the order in which the chunks were given."""
+        before = np.empty(len(self._chunks), np.int64)
+        for partition, places in self._places.items():
+            if partition is None:
+                before[places] = [self.before(self._chunks[place]) for place in places]
+            elif len(places) == 1:  # nothing of its partition comes before it in the batch
+                before[places[0]] = self.floor(partition)
+            else:
+                first = np.array([self._chunks[place].first for place in places])
+                before[places] = self.before_offsets(partition, first)
+        return before
+
+    @cached_property
+    def partition_numbers(self) -> Ints:
+        """The number of each chunk's partition among all, in their natural order."""
+        numbers = np.empty(len(self._chunks), np.int64)
+        for number, partition in enumerate(sorted(self._places, key=_natural)):
+            numbers[self._places[partition]] = number
+        return numbers
+
+    @cached_property
+    def scattered(self) -> Flags:
+        """Which chunks are scattered."""
+        return np.array([chunk.scattered for chunk in self._chunks], bool)
+
+    @cached_property
+    def behind(self) -> Flags:
+        """Which chunks have rows of another operator."""
+        return np.array([chunk.behind for chunk in self._chunks], bool)
+
     def before(self, chunk: Chunk) -> int:
         """The stream time before the first record of `chunk`."""
         return int(self.before_offsets(chunk.partition, np.array([chunk.first]))[0])
 
-    def floor(self, partition: int | str | None) -> int:
+    def floor(self, partition: Partition) -> int:
         """The stream time that every record of a partition sees at least, by its own partition."""
         return self.before_batch
 
+    @cached_property
     def ceilings(self) -> Ints | None:
         """Per chunk, the latest stream time that its records see (ms); None if nothing holds them back.
 
@@ -237,13 +277,21 @@ class Fold:
             return None
         return np.array([MAX_MS if chunk.reported is None else self.before_batch for chunk in self._chunks], np.int64)
 
-    def before_offsets(self, partition: int | str | None, offsets: Ints) -> Ints:
+    def before_offsets(self, partition: Partition, offsets: Ints) -> Ints:
         """The stream time before each of these offsets of a partition."""
-        if partition not in self._running_max:
+        if partition is None or partition not in self._places:
             return np.full(len(offsets), self.floor(partition))
+        if partition not in self._running_max:
+            self._running_max[partition] = _running_max_points(self._points(partition))
         at, times = self._running_max[partition]
         place = np.searchsorted(at, offsets, side="left")
         return np.maximum(times[place], self.floor(partition))
+
+    def _points(self, partition: Partition) -> Ints:
+        """(offset, time) at which the time of a partition grows: of dense chunks the ends."""
+        mine = [self._chunks[place] for place in self._places[partition]]
+        ends = np.array([[chunk.last, chunk.reaches] for chunk in mine if not chunk.scattered], np.int64)
+        return np.concatenate([ends.reshape(-1, 2), *(chunk.points for chunk in mine if chunk.scattered)])
 
 
 def _check_promise(chunks: list[Chunk]) -> None:
@@ -266,3 +314,8 @@ def _check_promise(chunks: list[Chunk]) -> None:
 def _running_max_points(points: Ints) -> tuple[Ints, Ints]:
     offsets, times = points[np.lexsort((points[:, 1], points[:, 0]))].T
     return offsets, np.maximum.accumulate(np.concatenate(([NEVER], times)))
+
+
+def _natural(partition: Partition) -> list[tuple[int, int | str]]:
+    """The sort key of a partition: "0:10" comes behind "0:9"."""
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in str(partition).split(":")]
