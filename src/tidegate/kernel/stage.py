@@ -21,7 +21,7 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel import outputs
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.exchange import chunk_headers, to_stream
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import NO_ROWS, Batch, JoinBatch
 from tidegate.kernel.inspect import pending
 from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout
@@ -161,6 +161,8 @@ class Stage:
                 points = rows.pop() if meta.get("points") else None
                 steps = rows.pop() if meta.get("steps") else None
                 counted = rows.pop() if meta.get("counted") else None
+                for at in meta["empty"]:
+                    rows.insert(at - (ranges is not None), NO_ROWS)
                 chunks = chunk_headers.read(meta["chunks"], points, steps)
                 if isinstance(batch, JoinBatch) and ranges is not None:
                     batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)

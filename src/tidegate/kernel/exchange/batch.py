@@ -21,7 +21,7 @@ from tidegate.spec.windows import TimeWindows
 
 MOST_PARTITIONS = 64
 
-_NO_ROWS = pa.table({})
+NO_ROWS = pa.table({})
 
 
 class Batch:
@@ -365,7 +365,7 @@ class JoinBatch(Batch):
         """
         base = self._add_chunks(side, chunks)
         self._divided.append(_Divided(side, base, ranges, sizes))
-        self._sides[side].take(base, (_NO_ROWS, *tables))
+        self._sides[side].take(base, (NO_ROWS, *tables))
 
     def _add_chunks(self, side: int, chunks: list[Chunk]) -> int:
         for chunk in chunks:

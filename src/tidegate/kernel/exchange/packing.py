@@ -83,6 +83,9 @@ def pack(
             sections = [route[number] for route in routes]
             if isinstance(sections[0], frames.Pieces):
                 meta["ranges"] = sections[0].sizes
+            # A table takes a kilobyte to say which columns it has.
+            meta["empty"] = [at for at, rows in enumerate(sections) if isinstance(rows, pa.Table) and not rows.num_rows]
+            sections = [rows for at, rows in enumerate(sections) if at not in meta["empty"]]
             if first and shared.counted is not None:
                 meta["counted"] = True
                 sections.append(shared.counted)
