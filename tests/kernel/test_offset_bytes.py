@@ -95,7 +95,8 @@ def test_gaps_cost_nothing_where_the_source_is_contiguous(topology: str, gaps: s
 @pytest.mark.parametrize("topology", ["hopping, updates", "sessions", "without windows"])
 def test_regular_rows_cost_at_most_twice_the_bytes_without_a_promise(topology: str, gaps: str, tasks: int) -> None:
     without = bytes_of(topology, records(np.arange(ROWS)), tasks)
-    assert bytes_of(topology, records(GAPS[gaps]()), tasks) <= 2 * without
+    # Rows that travel one by one have a table of their own, which takes a kilobyte to name its columns.
+    assert bytes_of(topology, records(GAPS[gaps]()), tasks) <= 2 * without + 1_024 * tasks
 
 
 @pytest.mark.parametrize("gaps", GAPS)
