@@ -184,6 +184,10 @@ bench: $(STAMP) java  ## Measure against Spark (BENCH_ARGS="--only W3" for a par
 bench-growth: $(STAMP) java  ## Measure rows/s over batch size, keys, open windows and tasks
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
 
+.PHONY: bench-headers
+bench-headers: $(STAMP)  ## Simulate a large cluster without Spark: seconds of a task and bytes over source partitions and tasks
+	$(BIN)/python -m benchmarks.headers $(BENCH_ARGS)
+
 .PHONY: bench-where
 bench-where: $(STAMP) java  ## Measure where the time of a micro-batch goes, part by part, for each workload
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.where $(BENCH_ARGS)

@@ -1,9 +1,9 @@
 """A large cluster without Spark: seconds of one task, and bytes that travel, with many source partitions and tasks.
 
-`python -m benchmarks.headers`, with `PYTHONPATH=src` where tidegate is not installed. Each map task sends the headers
-of its chunks to every stateful task, and each stateful task folds all of them into one stream time. Here the map tasks
-run one after another, then the first stateful task, which reports the metrics of all records, and another one. Keys are
-random, so a task has fewer rows if there are more tasks, and as many headers. docs/benchmarks.md quotes the table.
+`make bench-headers`. Each map task sends the headers of its chunks to every stateful task, and each stateful task folds
+all of them into one stream time. Here the map tasks run one after another, then the first stateful task, which reports
+the metrics of all records, and another one. Keys are random, so a task has fewer rows if there are more tasks, and as
+many headers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes results into docs/benchmarks.md, between its two marks, and draws growth: `make bench-page`."""
+"""Writes results into docs/benchmarks.md, between its two marks, and draws pictures of them: `make bench-page`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.pages.svg import Drawing
-
 from benchmarks import page_drawn, where_drawn
 from benchmarks.options import SETTINGS, TUNED
 
@@ -21,13 +19,10 @@ PICTURES = PAGE.parent / page_drawn.FOLDER
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 HEADING = "### "
-COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-where")
+COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-headers", "bench-where")
 """In the order of the page."""
 OF_MAKE = {"make bench": {"settings": list(SETTINGS)}, "make bench-peers": {"settings": [TUNED]}}
 """Settings that a command has by default, so that the page need not repeat them."""
-
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 420, 240, 60, 36, 20, 44
-INK, LINE = "#24292f", "#0969da"
 
 
 def main() -> int:
@@ -87,6 +82,8 @@ def _measured() -> Iterator[str]:
                     yield workload(each, measured, _machine(report | {"day": day}, command, name))
     if (report := _read("growth")) is not None:
         yield _growth(report)
+    if (report := _read("headers")) is not None:
+        yield _headers(report)
     if (report := _read("where")) is not None:
         yield where_drawn.section(report, _machine(report, "make bench-where", "where"), PICTURES)
 
@@ -198,36 +195,40 @@ def _growth(report: dict[str, Any]) -> str:
     for name, axis in report["axes"].items():
         path = PICTURES / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(drawn(axis["label"], axis["points"]), encoding="utf-8")
+        rates = {point["value"]: point["rows_per_s"] / 1e6 for point in axis["points"]}
+        path.write_text(page_drawn.lines("M rows/s", axis["label"], {"tidegate": rates}), encoding="utf-8")
         points = ", ".join(map(_point, axis["points"]))
         lines += [f"![Rows per second over {axis['label']}](benchmarks/{name}.svg)", "", f"M rows/s: {points}.", ""]
     return "\n".join(lines).rstrip()
+
+
+def _headers(report: dict[str, Any]) -> str:
+    """The section of `benchmarks.headers`: a table, and a picture of the clusters that differ in partitions alone."""
+    text = [f"{HEADING}Source partitions and tasks of a large cluster", ""]
+    text += [
+        f"`make bench-headers` on {report['day']}, without Spark: processor seconds of a task, and MB of all blobs.",
+        "",
+    ]
+    found: page_drawn.Points = {}
+    head = ("source partitions", "map tasks", "tasks", "stream time", "a map task", "first task", "another task", "MB")
+    text += [_line(head), _line(["---"] * len(head))]
+    for one in report["seconds"]:
+        dealt = ", records dealt in turns" if one["repartitioned"] else ""
+        size = [f"{one['partitions']:,}{dealt}", f"{one['maps']:,}", f"{one['tasks']:,}", f"`{one['clock']}`"]
+        text.append(_line([*size, *(f"{one[name]:.3f}" for name in ("map", "first", "other")), f"{one['mb']:,.0f}"]))
+        if one["maps"] == one["tasks"] == report["seconds"][0]["tasks"] and not dealt:
+            for name in ("first", "other"):
+                found.setdefault(f"{name} task, {one['clock']}", {})[one["partitions"]] = one[name]
+    picture = page_drawn.lines("Seconds of a task", "source partitions", found)
+    (PICTURES / "headers.svg").write_text(picture, encoding="utf-8")
+    text += ["", "![Seconds of a task over source partitions](benchmarks/headers.svg)"]
+    return "\n".join(text)
 
 
 def _point(point: dict[str, Any]) -> str:
     rates = [rate / 1e6 for rate in point["turns"]]
     least_and_most = f" ({min(rates):.3f} to {max(rates):.3f})" if len(rates) > 1 else ""
     return f"{point['value']:,}: {point['rows_per_s'] / 1e6:.3f}{least_and_most}"
-
-
-def drawn(label: str, points: list[dict[str, Any]]) -> str:
-    """An SVG of M rows/s over a quantity, with its values at equal distances."""
-    drawing = Drawing(WIDTH, f"Rows per second over {label}")
-    top = max(p["rows_per_s"] for p in points) / 1e6
-    step = (WIDTH - LEFT - RIGHT) / max(1, len(points) - 1)
-    floor = HEIGHT - BOTTOM
-    drawing.write(LEFT, 20, f"M rows/s over {label}", size=14)
-    for share in (0, 0.5, 1):
-        y = floor - share * (floor - TOP)
-        drawing.line(LEFT, y, WIDTH - RIGHT, y, "#d0d7de")
-        drawing.write(LEFT - 6, y + 4, f"{share * top:.2g}", size=11, anchor="end")
-    places = [(LEFT + n * step, floor - p["rows_per_s"] / 1e6 / top * (floor - TOP)) for n, p in enumerate(points)]
-    for (x1, y1), (x2, y2) in zip(places, places[1:], strict=False):
-        drawing.line(x1, y1, x2, y2, LINE)
-    for (x, y), point in zip(places, points, strict=True):
-        drawing.circle(x, y, 4, fill=LINE)
-        drawing.write(x, floor + 18, f"{point['value']:,}", size=10, anchor="middle", color=INK)
-    return drawing.text(HEIGHT)
 
 
 if __name__ == "__main__":

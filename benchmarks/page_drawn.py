@@ -1,4 +1,4 @@
-"""Pictures for docs/benchmarks.md: seconds of a batch over open entries, and the speeds of joins beside their bars.
+"""Pictures for docs/benchmarks.md: lines over a quantity, and the speeds of joins beside their bars.
 
 They are drawn from the tables and verdicts of the page, so a picture shows the numbers beside it.
 """
@@ -21,7 +21,7 @@ LINES = ("#0969da", "#1a7f37", "#bc4c00", "#8250df", "#57606a", "#bf8700")
 WIDTH, LEFT, RIGHT, TOP, PLOT, PITCH = 560, 64, 24, 44, 200, 18
 LABELS = {"tidegate": "over Spark", "tidegate_files": "by files", "tidegate_consumed": "by librdkafka"}
 LOGARITHMIC = 20
-"""Seconds that differ by more than this factor are drawn on a logarithmic scale."""
+"""Values that differ by more than this factor are drawn on a logarithmic scale."""
 
 _OPEN = re.compile(r"(.*), ([\d,]+) open")
 _VERDICT = re.compile(
@@ -29,7 +29,7 @@ _VERDICT = re.compile(
 )
 
 Points = dict[str, dict[int, float]]
-"""Seconds of a batch by contestant and number of open entries."""
+"""A value by line and quantity, such as seconds of a batch by contestant and number of open entries."""
 
 
 def points(section: str) -> Points:
@@ -48,16 +48,16 @@ def with_picture(name: str, section: str, folder: Path) -> str:
     if not (found := points(section)):
         return section
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.svg").write_text(over_open_entries(name, found), encoding="utf-8")
+    (folder / f"{name}.svg").write_text(lines(f"{name}: seconds of a batch", "open entries", found), encoding="utf-8")
     picture = f"![{name}: seconds of a batch over open entries]({FOLDER}/{name}.svg)"
-    lines = [line for line in section.splitlines() if not line.startswith(f"![{name}:")]
-    last = max(at for at, line in enumerate(lines) if line[:1] == "|")
-    before, after = lines[: last + 1], "\n".join(lines[last + 1 :]).strip("\n")
+    text = [line for line in section.splitlines() if not line.startswith(f"![{name}:")]
+    last = max(at for at, line in enumerate(text) if line[:1] == "|")
+    before, after = text[: last + 1], "\n".join(text[last + 1 :]).strip("\n")
     return "\n".join([*before, "", picture, "", after]).rstrip()
 
 
-def over_open_entries(name: str, found: Points) -> str:
-    """An SVG of the seconds of a batch, a line for each contestant; numbers of entries stand at equal distances."""
+def lines(what: str, quantity: str, found: Points) -> str:
+    """An SVG of values over a quantity, whose values stand at equal distances."""
     entries = sorted({at for line in found.values() for at in line})
     values = [value for line in found.values() for value in line.values()]
     logarithmic = max(values) > LOGARITHMIC * min(values)
@@ -68,9 +68,9 @@ def over_open_entries(name: str, found: Points) -> str:
         share = log10(value / low) / log10(max(values) / low) if logarithmic else value / max(values)
         return floor - share * PLOT
 
-    drawing = Drawing(WIDTH, f"{name}: seconds of a batch over open entries")
-    scale = ", logarithmic" if logarithmic else ""
-    drawing.write(16, 24, f"{name}: seconds of a batch{scale}, over open entries", size=14, weight="bold")
+    drawing = Drawing(WIDTH, f"{what} over {quantity}")
+    scale = ", logarithmic," if logarithmic else ""
+    drawing.write(16, 24, f"{what}{scale} over {quantity}", size=14, weight="bold")
     ticks = [low * 10**n for n in range(9) if low * 10**n <= max(values)] if logarithmic else [0, max(values) / 2]
     for tick in [*ticks, max(values)]:
         drawing.line(LEFT, height(tick), WIDTH - RIGHT, height(tick), GRID)

@@ -115,9 +115,9 @@ def test_the_count_sees_a_loop_over_rows() -> None:
     assert loop(MANY) - loop(FEW) >= MANY - FEW
 
 
-def read_by_many(partitions: int, maps: int, *, dealt: bool) -> list[pa.RecordBatch]:
-    """What each map task reads of a batch: whole partitions, or (`dealt`) 40 records of each partition, in turns."""
-    each = 40 * maps if dealt else 40
+def read_by_many(partitions: int, maps: int, *, dealt: bool, records: int = 40) -> list[pa.RecordBatch]:
+    """What each map task reads of a batch: whole partitions, or (`dealt`) `records` of each partition, in turns."""
+    each = records * maps if dealt else records
     partition, offset = np.repeat(np.arange(partitions), each), np.tile(np.arange(each), partitions)
     map_task = offset % maps if dealt else partition * maps // partitions
     every = events(len(offset), 4, 0).set_column(3, "partition", pa.array(partition, pa.int32()))
@@ -139,6 +139,19 @@ def test_many_chunks_cost_by_their_number(topology: str, dealt: bool) -> None:
 
     few, many = (lines(3, maps) if dealt else lines(10 * maps, maps) for maps in (3, 30))
     assert many < 12 * few
+
+
+def test_few_records_of_each_of_many_partitions_are_no_chunks_of_their_own() -> None:
+    """Records of 400 partitions, dealt to 4 map tasks in turns: five times as many cost about as much."""
+    layout = prepared(TOPOLOGIES["tumbling, final"])
+
+    def lines(records: int) -> int:
+        tables = read_by_many(400, 4, dealt=True, records=records)
+        return lines_executed(
+            lambda: Stage(layout, tasks=2).step(DictStore(), [dict(pack(layout, [one], [0, 1]))[1] for one in tables])
+        )
+
+    assert lines(25) < 2 * lines(5)
 
 
 class CountingStore(DictStore):

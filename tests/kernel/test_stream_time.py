@@ -66,6 +66,22 @@ def test_many_runs_are_one_scattered_chunk(runs: int, scattered: bool) -> None:
     assert set(found.scattered) == {scattered}
 
 
+@pytest.mark.parametrize(("most_runs", "scattered"), [(29, True), (30, False)])
+def test_short_runs_of_many_partitions_are_scattered(most_runs: int, scattered: bool) -> None:
+    """A hundred partitions of ten records with gaps between them: nine hundred gaps, more than the square of 29."""
+    found = cut(np.repeat(np.arange(100), 10), np.tile(np.arange(10) * 2, 100), most_runs)
+    assert found.scattered == ([True] * 100 if scattered else [False] * 1_000)
+    assert found.starts.tolist() == (np.arange(0, 1_000, 10) if scattered else np.arange(1_000)).tolist()
+
+
+def test_long_runs_stay_chunks_however_many_there_are() -> None:
+    """A thousand partitions of two runs of four records, and one of two runs of a single record."""
+    of_eight = [0, 1, 2, 3, 9, 10, 11, 12]
+    partition = np.append(np.repeat(np.arange(1_000), 8), [1_000, 1_000])
+    found = cut(partition, np.array([*of_eight * 1_000, 0, 2]), 5)
+    assert found.scattered == [*[False] * 2_000, True]
+
+
 def test_the_running_maximum_begins_anew_in_each_chunk() -> None:
     assert running_max(ints(5, 3, 9, 1, 4, 2), ints(0, 3)).tolist() == [5, 5, 9, 1, 4, 4]
 

@@ -32,6 +32,9 @@ from tidegate.kernel.columns.arrays import Flags, Ints
 NEVER = -1
 """Stream time before the first record."""
 
+SHORT = 4
+"""Runs of consecutive offsets with fewer records than this on average are short: combining them saves nothing."""
+
 STEPS = 1024
 """The most steps of stream time that a header carries for the lateness metric."""
 
@@ -104,7 +107,8 @@ class Cut:
 def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False) -> Cut:
     """Cut rows into chunks by partition (as numbers) and offset; `contiguous`: a gap in the offsets is no cut.
 
-    With more runs of consecutive offsets than `most_runs`, a partition's rows are one scattered chunk.
+    With more runs of consecutive offsets than `most_runs`, a partition's rows are one scattered chunk. If partitions
+    together have more than the square of it, those with short runs are scattered too: each run would be a header.
     """
     order = None
     grows = partition[1:] > partition[:-1]
@@ -116,11 +120,13 @@ def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False)
     if contiguous:
         return Cut(order, bounds[:-1], [False] * (len(bounds) - 1))
     gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
+    crowded = len(gaps) > most_runs * most_runs
     starts: list[int] = []
     scattered: list[bool] = []
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-        runs = gaps[(gaps > low) & (gaps < high)]
-        many = len(runs) >= most_runs
+    of_each = np.split(gaps, np.searchsorted(gaps, bounds[1:-1]))
+    for low, high, runs in zip(bounds[:-1], bounds[1:], of_each, strict=True):
+        short = len(runs) > 0 and high - low < SHORT * (len(runs) + 1)
+        many = len(runs) >= most_runs or (crowded and short)
         starts += [int(low)] if many else [int(low), *map(int, runs)]
         scattered += [True] if many else [False] * (len(runs) + 1)
     return Cut(order, np.array(starts, np.int64), scattered)
