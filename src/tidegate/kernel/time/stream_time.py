@@ -257,12 +257,12 @@ class Fold:
 
     @cached_property
     def scattered(self) -> Flags:
-        """Which chunks are scattered."""
+        """A mask of the scattered chunks."""
         return np.array([chunk.scattered for chunk in self._chunks], bool)
 
     @cached_property
     def behind(self) -> Flags:
-        """Which chunks have rows of another operator."""
+        """A mask of the chunks that have rows of another operator."""
         return np.array([chunk.behind for chunk in self._chunks], bool)
 
     def before(self, chunk: Chunk) -> int:
