@@ -205,10 +205,9 @@ def _growth(report: dict[str, Any]) -> str:
 def _headers(report: dict[str, Any]) -> str:
     """The section of `benchmarks.headers`: a table, and a picture of the clusters that differ in partitions alone."""
     text = [f"{HEADING}Source partitions and tasks of a large cluster", ""]
-    text += [
-        f"`make bench-headers` on {report['day']}, without Spark: processor seconds of a task, and MB of all blobs.",
-        "",
-    ]
+    how = "processor seconds of a task in the second of two batches of a million records, and MB of all its blobs"
+    first = "The first task reports how late all records were."
+    text += [f"`make bench-headers` on {report['day']}, without Spark: {how}. {first}", ""]
     found: page_drawn.Points = {}
     head = ("source partitions", "map tasks", "tasks", "stream time", "a map task", "first task", "another task", "MB")
     text += [_line(head), _line(["---"] * len(head))]
