@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, lateness, running_max
+from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, lateness, most_steps, running_max
 
 Records = list[tuple[int, int, int]]
 """(partition, offset, timestamp)"""
@@ -192,6 +192,16 @@ def test_a_chunk_without_a_valid_record_moves_nothing() -> None:
 def test_a_scattered_chunk_sends_its_staircase() -> None:
     chunk = header(0, ints(0, 2, 4, 6), ints(5, 3, 9, 9), ints(5, 5, 9, 9), np.ones(4, bool), True)
     assert chunk.points.tolist() == [[0, 5], [4, 9]]
+
+
+def test_headers_carry_fewer_steps_if_a_map_task_has_many() -> None:
+    """The task that gets all of them would have ten million for ten thousand partitions."""
+    assert [most_steps(chunks) for chunks in (0, 1, 4)] == [STEPS] * 3
+    assert most_steps(25) == 163
+    assert most_steps(1_000) == 32
+    ts = np.arange(500, dtype=np.int64)
+    of = header(0, ts, ts, ts, np.ones(len(ts), bool), True, np.zeros(len(ts), np.int64), 40)
+    assert (len(of.steps), len(of.sample)) == (40, 40)
 
 
 def test_more_steps_than_a_header_carries_are_put_together() -> None:

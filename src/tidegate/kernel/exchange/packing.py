@@ -25,7 +25,7 @@ from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
-from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, running_max
+from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, most_steps, running_max
 
 
 @dataclass
@@ -201,14 +201,14 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
     seen = running_max(counted, starts) if cuts is not None else counted
     ends = np.append(starts[1:], len(ts))
-    chunks = []
+    chunks, most = [], most_steps(len(starts))
     for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
         part = slice(low, high)
         name = names[partition[low]] if partition is not None else _rows_of(layout)
         offsets = offset[part] if offset is not None else None
         scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
-        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing))
+        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing, most))
         chunks[-1].contiguous = contiguous and cuts is not None
         chunks[-1].behind = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:

@@ -37,6 +37,8 @@ SHORT = 4
 
 STEPS = 1024
 """The most steps of stream time that a header carries for the lateness metric."""
+FEWEST_STEPS, ALL_STEPS = 32, 4 * STEPS
+"""If a map task has many chunks, each header carries fewer: one task gets the steps of all map tasks."""
 
 
 Partition = int | str | None
@@ -50,12 +52,12 @@ class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
     `steps` count records by the chunk's own stream time: rows (time, records, sum of (time - the time each saw)). The
-    sum is 0 unless steps were merged, because a header has at most STEPS. `opening` is [offset, timestamp] of the first
-    record. `points` are the rows (offset, running maximum) of a scattered chunk at which a window may close, and its
-    last row; `sample` are up to STEPS rows at which the maximum grew, for the lateness metric. `contiguous`: the source
-    promises that no other map task reads between `first` and `last`. `source` is the input of a join that has the
-    chunk. `behind`: its records are rows of another operator, which have no offsets. `reported`: the stream time that
-    this operator reports, if it reports one (NEVER: not in this chunk).
+    sum is 0 unless steps were merged, because a header has at most STEPS (`most_steps`). `opening` is
+    [offset, timestamp] of the first record. `points` are the rows (offset, running maximum) of a scattered chunk at
+    which a window may close, and its last row; `sample` are as many rows at most at which the maximum grew, for the
+    lateness metric. `contiguous`: the source promises that no other map task reads between `first` and `last`. `source`
+    is the input of a join that has the chunk. `behind`: its records are rows of another operator, which have no
+    offsets. `reported`: the stream time that this operator reports, if it reports one (NEVER: not in this chunk).
     """
 
     partition: Partition
@@ -140,6 +142,11 @@ def running_max(values: Ints, starts: Ints) -> Ints:
     return seen
 
 
+def most_steps(chunks: int) -> int:
+    """The most steps in each of the headers of a map task, given their number."""
+    return min(STEPS, max(FEWEST_STEPS, ALL_STEPS // max(1, chunks)))
+
+
 def header(
     partition: Partition,
     offset: Ints | None,
@@ -148,6 +155,7 @@ def header(
     valid: Ints,
     scattered: bool,
     closing: Ints | None = None,
+    most_steps: int = STEPS,
 ) -> Chunk:
     """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`.
 
@@ -166,7 +174,7 @@ def header(
         min_ts=int(times.min()) if len(times) else 0,
         late_sum=float(late.sum(dtype=np.float64)),
         late_max=int(late.max(initial=0)),
-        steps=_steps(mine),
+        steps=_steps(mine, most_steps),
     )
     if len(times):
         at = int(np.argmax(valid))
@@ -177,7 +185,7 @@ def header(
         chosen = grew if closing is None or not len(grew) else _at_which_windows_close(grew, closing)
         chunk.points = np.stack([offset[chosen], seen[chosen]], axis=1)
         if len(chosen) < len(grew):
-            some = grew[np.linspace(0, len(grew), min(STEPS, len(grew)), endpoint=False).astype(np.int64)]
+            some = grew[np.linspace(0, len(grew), min(most_steps, len(grew)), endpoint=False).astype(np.int64)]
             chunk.sample = np.stack([offset[some], seen[some]], axis=1)
     return chunk
 
@@ -190,7 +198,7 @@ def _at_which_windows_close(grew: Ints, closing: Ints) -> Ints:
     return grew[chosen]
 
 
-def _steps(seen: Ints) -> Ints:
+def _steps(seen: Ints, most: int) -> Ints:
     if not len(seen):
         return _NO_STEPS
     # A running maximum is sorted already; timestamps in their own order are not.
@@ -198,8 +206,8 @@ def _steps(seen: Ints) -> Ints:
     at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
     times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
     short = np.zeros(len(times), np.int64)
-    if len(times) > STEPS:
-        at = np.linspace(0, len(times), STEPS, endpoint=False).astype(np.int64)
+    if len(times) > most:
+        at = np.linspace(0, len(times), most, endpoint=False).astype(np.int64)
         sizes = np.diff(np.append(at, len(times)))
         highest = times[at + sizes - 1]
         short = np.add.reduceat((np.repeat(highest, sizes) - times) * counts, at)
