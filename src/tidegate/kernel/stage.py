@@ -153,7 +153,7 @@ class Stage:
         waiting = sorted(blobs, reverse=True)
         while waiting:
             meta, sections = frames.opened(frames.BLOB, waiting.pop())
-            _same_run(meta, self.layout.identity, self.tasks)
+            _same_run(meta, self.layout.digest, self.tasks)
             if meta["chunks"]:  # a blob without chunks is a mark (`drain.marks`)
                 sizes = meta.get("ranges", [])
                 ranges = sections.pop(0).pieces(sizes) if sizes else None
@@ -191,8 +191,8 @@ def _lateness(batch: Batch) -> dict[str, Any]:
     return {"records": records, "lateness_sum": total, "record_lateness_max": highest}
 
 
-def _same_run(meta: dict[str, Any], identity: dict[str, str], tasks: int) -> None:
-    if meta["identity"] != identity or meta["tasks"] != tasks:
+def _same_run(meta: dict[str, Any], plan: str, tasks: int) -> None:
+    if meta["plan"] != plan or meta["tasks"] != tasks:
         raise CheckpointError(
             "A blob was packed by another plan or for another number of tasks than the operator that reads it. "
             "Nothing was changed. Stop the query and start it again from one process."

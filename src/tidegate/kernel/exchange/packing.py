@@ -68,7 +68,7 @@ def pack(
                 headers = chunk_headers.described(shared.chunks, counts=first)
                 points = chunk_headers.points(shared.chunks, counts=first)
             meta: dict[str, Any] = {
-                "identity": layout.identity,
+                "plan": layout.digest,
                 "tasks": len(tasks),
                 "chunks": headers,
                 "drops": shared.drops if first else {},

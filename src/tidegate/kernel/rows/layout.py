@@ -9,9 +9,11 @@ Prefixes keep the user's names apart from each other and from ours:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 
 import pyarrow as pa
 
@@ -180,6 +182,11 @@ class Layout:
         types = {name: str(self.schema.field(name).type) for name in [*self.keys, *values]}
         typed = {"types": ", ".join(f"{name[2:]} {kind}" for name, kind in types.items())}
         return identity(self.op) | (typed if self.typed else {})
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that differs where `identity` does, for the blobs of a batch: there are thousands."""
+        return blake2b(json.dumps(self.identity, sort_keys=True).encode(), digest_size=12).hexdigest()
 
     @property
     def closes(self) -> bool:

@@ -40,9 +40,7 @@ STEPS = 1024
 FEWEST_STEPS, ALL_STEPS = 32, 4 * STEPS
 """If a map task has many chunks, each header carries fewer: one task gets the steps of all map tasks."""
 
-
 Partition = int | str | None
-
 
 _NO_POINTS, _NO_STEPS = np.zeros((0, 2), np.int64), np.zeros((0, 3), np.int64)
 

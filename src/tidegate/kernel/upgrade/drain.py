@@ -60,6 +60,6 @@ def drained() -> CheckpointError:
 def marks(layout: Layout, tasks: int) -> Iterator[tuple[int, bytes]]:
     """(task, blob) for every task, without records: they make each task take a step though no record came."""
     for task in range(tasks):
-        meta = {"identity": layout.identity, "tasks": tasks, "task": task}
+        meta = {"plan": layout.digest, "tasks": tasks, "task": task}
         nothing = {"chunks": [], "drops": {}, "first": False, "has_records": False}
         yield task, frames.encode(frames.BLOB, meta | nothing)
