@@ -28,7 +28,7 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.plan import operation
 
-KEYS = 100_000
+KEYS, BATCHES = 100_000, 2
 Clock = Literal["max", "min_partition"]
 CLOCKS: tuple[Clock, ...] = ("max", "min_partition")
 WHOLE = 5
@@ -63,9 +63,9 @@ def map_tasks(of: Cluster, batch: int) -> Iterator[pa.RecordBatch]:
     offset = np.arange(batch * each, (batch + 1) * each)
     partition = np.repeat(np.arange(of.partitions), each)
     offsets = np.tile(offset, of.partitions)
-    map_task = np.arange(of.records) % of.maps if of.repartitioned else partition * of.maps // of.partitions
+    map_task = np.arange(len(partition)) % of.maps if of.repartitioned else partition * of.maps // of.partitions
     for number in range(of.maps):
-        mine = np.flatnonzero(map_task[: len(partition)] == number)
+        mine = np.flatnonzero(map_task == number)
         keys = rng.integers(0, KEYS, len(mine))
         yield pa.record_batch(
             {
@@ -86,12 +86,12 @@ def layout_of(of: Cluster, clock: Clock) -> Layout:
     return Layout(operation(final.node), next(map_tasks(of, 0)).schema, sorts=False)
 
 
-def measure(of: Cluster, clock: Clock, batches: int) -> dict[str, Any]:
+def measure(of: Cluster, clock: Clock) -> dict[str, Any]:
     """The last batch: processor seconds of a map task and of two stateful tasks, and MB that all map tasks send."""
     layout = layout_of(of, clock)
     stages = [(Stage(layout, of.tasks), DictStore()) for _ in range(2)]
     found: dict[str, Any] = {}
-    for batch in range(batches):
+    for batch in range(BATCHES):
         blobs: list[list[bytes]] = [[], []]
         packing, sent = [], []
         for number, records in enumerate(map_tasks(of, batch)):
@@ -116,14 +116,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/headers.json"))
     options = parser.parse_args(argv)
-    shapes, batches = (SMOKE, 2) if options.smoke else ((*LARGE, *MANY_TASKS, *DEALT), 2)
+    shapes = SMOKE if options.smoke else (*LARGE, *MANY_TASKS, *DEALT)
     report = []
     titles = ("partitions", "map tasks", "tasks"), ("a map", "first", "other", "MB")
     numbers, measured = ("".join(f"{title:>11}" for title in some) for some in titles)
     say(f"{numbers}  {'stream time':15}{measured}")
     for of in shapes:
         for clock in CLOCKS:
-            one = measure(of, clock, batches)
+            one = measure(of, clock)
             report.append(one)
             dealt = "  dealt in turns" if of.repartitioned else ""
             say(

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
 from tidegate.kernel.exchange import chunk_headers
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
-from tidegate.kernel.time.stream_time import NEVER, Chunk
+from tidegate.kernel.time.stream_time import ALL_STEPS, NEVER, Chunk
+from tidegate.plan import operation
 
 LONGS = st.integers(NEVER, 2**53)
 COUNTS = st.integers(0, 2**31)
@@ -100,3 +104,20 @@ def test_points_lie_in_the_order_of_their_chunks() -> None:
     table = chunk_headers.points(chunks, counts=False)
     assert isinstance(table, pa.Table)
     assert [len(chunk.points) for chunk in sent(chunks, counts=False)] == [n % 3 for n in range(9)]
+
+
+def test_a_map_task_with_many_chunks_sends_few_steps_of_each() -> None:
+    """Each of 50 partitions has 200 records, whose time grows at every one."""
+    partition, offset = np.repeat(np.arange(50), 200), np.tile(np.arange(200), 50)
+    keys = pa.array(["a"] * len(offset))
+    rows = pa.record_batch(
+        {"k:k": keys, "ts": offset * 1_000, "partition": partition.astype(np.int32), "offset": offset}
+    )
+    stream = tg.stream("events", key="k", timestamp="ts", partition="partition", offset="offset")
+    layout = Layout(operation(stream.group_by_key().count().node), rows.schema, sorts=False)
+    first, other = (frames.opened(frames.BLOB, blob) for _, blob in pack(layout, [rows], [0, 1], contiguous=True))
+    assert "steps" not in other[0]
+    sent = first[1][-1].table()
+    assert sent.schema.names == ["chunk", "time", "records", "short"]
+    assert sum(sent["records"].to_pylist()) == len(offset)
+    assert len(offset) > ALL_STEPS >= sent.num_rows

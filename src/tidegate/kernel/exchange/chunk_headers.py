@@ -22,7 +22,7 @@ _IN_TABLES = ("steps", "points", "sample")
 _COUNTS = ("min_ts", "late_sum", "late_max")
 _FIELDS = [field.name for field in fields(Chunk) if field.name not in _IN_TABLES]
 """In the order of the arguments of Chunk."""
-_UNSAID: dict[str, Any] = vars(Chunk(None, 0, 0, 0, 0))
+_DEFAULTS: dict[str, Any] = vars(Chunk(None, 0, 0, 0, 0))
 """The value of a field that a blob leaves out."""
 
 
@@ -37,7 +37,7 @@ def described(chunks: Sequence[Chunk], counts: bool) -> dict[str, Any]:
         values = [getattr(chunk, name) for chunk in chunks]
         if any(value != values[0] for value in values):
             columns[name] = values
-        elif values and values[0] != _UNSAID[name]:
+        elif values and values[0] != _DEFAULTS[name]:
             columns[name] = values[:1]
     return columns
 
@@ -70,8 +70,8 @@ def _table(parts: Iterable[tuple[int, Ints]], names: Sequence[str]) -> pa.Table 
 def read(described: dict[str, Any], points: pa.Table | None, steps: pa.Table | None) -> list[Chunk]:
     """The chunks of a blob, with their points and steps."""
     number = described["n"]
-    columns = [described.get(name, [_UNSAID[name]]) for name in _FIELDS]
-    chunks = [Chunk(*of) for of in zip(*(_each(column, number) for column in columns), strict=True)]
+    columns = [described.get(name, [_DEFAULTS[name]]) for name in _FIELDS]
+    chunks = [Chunk(*of) for of in zip(*(_repeated(column, number) for column in columns), strict=True)]
     for i, part in _parts(points, ("offset", "time")):
         chunks[i].points = part
     for i, part in _parts(steps, ("time", "records", "short")):
@@ -79,7 +79,8 @@ def read(described: dict[str, Any], points: pa.Table | None, steps: pa.Table | N
     return chunks
 
 
-def _each(column: list[Any], number: int) -> list[Any]:
+def _repeated(column: list[Any], number: int) -> list[Any]:
+    """A value for each of `number` headers; of one value, the value repeated."""
     return column if len(column) == number else column * number
 
 
