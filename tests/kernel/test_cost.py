@@ -137,7 +137,7 @@ def test_many_chunks_cost_by_their_number(topology: str, dealt: bool) -> None:
         blobs = [[blob[task] for blob in packed] for task in (0, 1)]
         return lines_executed(lambda: [Stage(layout, tasks=2).step(DictStore(), mine) for mine in blobs])
 
-    few, many = (lines(3, maps) if dealt else lines(10 * maps, maps) for maps in (3, 30))
+    few, many = (lines(3, maps) if dealt else lines(10 * maps, maps) for maps in (6, 60))
     assert many < 12 * few
 
 

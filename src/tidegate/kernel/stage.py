@@ -162,7 +162,7 @@ class Stage:
                 steps = rows.pop() if meta.get("steps") else None
                 counted = rows.pop() if meta.get("counted") else None
                 for at in meta["empty"]:
-                    rows.insert(at - (ranges is not None), NO_ROWS)
+                    rows.insert(at, NO_ROWS)
                 chunks = chunk_headers.read(meta["chunks"], points, steps)
                 if isinstance(batch, JoinBatch) and ranges is not None:
                     batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)

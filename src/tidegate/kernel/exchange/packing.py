@@ -81,11 +81,12 @@ def pack(
             if shared.wall_clock is not None:
                 meta["wall_clock"] = shared.wall_clock
             sections = [route[number] for route in routes]
-            if isinstance(sections[0], frames.Pieces):
-                meta["ranges"] = sections[0].sizes
+            divided = [sections.pop(0)] if isinstance(sections[0], frames.Pieces) else []
+            if divided:
+                meta["ranges"] = divided[0].sizes
             # A table takes a kilobyte to say which columns it has.
-            meta["empty"] = [at for at, rows in enumerate(sections) if isinstance(rows, pa.Table) and not rows.num_rows]
-            sections = [rows for at, rows in enumerate(sections) if at not in meta["empty"]]
+            meta["empty"] = [at for at, rows in enumerate(sections) if not rows.num_rows]
+            sections = [*divided, *(rows for rows in sections if rows.num_rows)]
             if first and shared.counted is not None:
                 meta["counted"] = True
                 sections.append(shared.counted)
