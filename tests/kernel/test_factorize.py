@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.kernel.columns import factorize
+from tidegate.kernel.columns.hash64 import hash64
 
 
 def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
@@ -51,6 +52,17 @@ def test_zeros_at_the_end_count() -> None:
 
 def test_strings_of_one_length() -> None:
     same_as_arrow(pa.array([f"user{number:07d}" for number in np.random.default_rng(2).integers(0, 50_000, 90_000)]))
+
+
+@given(st.integers(1, 40), st.integers(0, 9), st.booleans())
+def test_a_hash_depends_on_the_value_alone(length: int, first: int, others: bool) -> None:
+    """Values of one length lie evenly in their buffer, and are read without a lookup for each."""
+    rng = np.random.default_rng(length)
+    values = [bytes(rng.integers(0, 256, length, np.uint8)) for _ in range(50)]
+    mixed = [part for value in values for part in (value, b"x" * (length // 2))] if others else values
+    array = pa.array(mixed, pa.binary())[first:]
+    one_by_one = [hash64(pa.array([value], pa.binary()))[0] for value in array.to_pylist()]
+    assert hash64(array).tolist() == one_by_one
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,16 @@ def test_a_fold_is_that_of_a_loop(kind: pa.DataType, how: str, codes: list[int],
     assert folded.to_pylist() == (pytest.approx(right) if pa.types.is_floating(kind) else right)
 
 
+@given(codes=CODES, other=st.none() | st.integers(0, 2), at=st.integers(0, 39))
+def test_records_are_counted(codes: list[int], other: int | None, at: int) -> None:
+    ones: list[int | None] = [1] * len(codes)
+    if at < len(codes):
+        ones[at] = other
+    folded = Groups.of(np.array(codes, np.int64)).fold(pa.array(ones, pa.int64()), "sum")
+    assert folded.type == pa.int64()
+    assert folded.to_pylist() == by_hand(codes, ones, "sum")
+
+
 @given(codes=CODES)
 def test_runs_hold_each_group_in_the_order_of_its_rows(codes: list[int]) -> None:
     groups = Groups.of(np.array(codes, np.int64))

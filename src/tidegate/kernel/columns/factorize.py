@@ -29,6 +29,15 @@ _BLOCK = 1 << 15
 _AGAIN = 0x9E37_79B9_7F4A_7C15
 
 
+def dense(codes: Ints) -> tuple[Ints, int]:
+    """A number per code, from 0, in the order of first occurrence, and how many numbers there are.
+
+    With few distinct codes this is faster than sorting them, and as fast if all are distinct.
+    """
+    encoded = pa.array(codes).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+
+
 def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     """A number per value, from 0, and how many numbers there are; None where Arrow is as fast or faster."""
     kind = column.type

@@ -209,14 +209,19 @@ def _hash_block(words: Words, starts: Ints, lengths: Ints) -> Hashes:
 def _word(words: Words, starts: Ints, lengths: Ints, j: int) -> tuple[Ints | slice, Words]:
     """The values that have a `j`-th word, and these words."""
     rest = lengths - 8 * j
-    if int(rest.min()) > 0:
+    fewest = int(rest.min())
+    if fewest > 0 and fewest == int(rest.max()):
+        # Values of one length, such as ids, lie evenly: a view instead of a lookup per value.
+        first, step = int(starts[0]) + 8 * j, int(lengths[0])
+        return slice(None), _masked(words[first : first + step * len(starts) : step], rest[:1])
+    if fewest > 0:
         return slice(None), _masked(words[starts + 8 * j], rest)
     rows = np.flatnonzero(rest > 0)
     return rows, _masked(words[starts[rows] + 8 * j], rest[rows])
 
 
 def _masked(words: Words, rest: Ints) -> Words:
-    """Clear the bytes that belong to the next value."""
+    """Clear the bytes that belong to the next value; `rest`: bytes left of each value, or of every value."""
     unused = np.maximum(8 - rest, 0).astype(np.uint64)
     return words & (np.uint64(2**64 - 1) >> (unused << np.uint64(3)))
 

@@ -291,7 +291,8 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         return rows, rows.slice(0, 0)
     panes = layout.panes
     pane = panes.pane(read.ts)
-    first, last = panes.first_window(pane), panes.last_window(pane)
+    # A pane of tumbling windows is its only window.
+    first, last = (panes.first_window(pane), panes.last_window(pane)) if panes.shared else (pane, pane)
     first_open = np.maximum(panes.first_open(read.seen), first)
     slowest = layout.op.stream.clock.slowest
     if slowest:
@@ -300,7 +301,8 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         is_open = np.ones(len(pane), bool)
     else:
         is_open = first_open <= last
-        read.drops["late"] = int(panes.closed(first, last, first_open).sum())
+        missed = np.flatnonzero(first_open > first)
+        read.drops["late"] = int(panes.closed(first[missed], last[missed], first_open[missed]).sum())
     loose = np.array([chunk.scattered for chunk in read.chunks], bool)[read.chunk]
     columns: dict[str, Any] = {name: read.rows[name] for name in layout.keys}
     columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "n": np.ones(len(pane), np.int64)}

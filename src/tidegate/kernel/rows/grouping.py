@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
-from tidegate.kernel.columns.factorize import numbered
+from tidegate.kernel.columns.factorize import dense, numbered
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.rows.layout import Layout
@@ -22,7 +23,9 @@ from tidegate.spec.columns import public_name
 _ROOM = 2**62
 
 _SPARE = 8
-"""Numbers may reach this many times the number of rows before they are made dense by sorting."""
+"""Numbers may reach this many times the number of rows before they are made dense."""
+
+_SAMPLE = 1_000
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
@@ -34,11 +37,11 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
     for column in columns:
         part, cardinality = _code(column)
         if size * cardinality > _ROOM:
-            combined, size = _dense(combined)
+            combined, size = dense(combined)
         if cardinality > 1:
             combined = part if size == 1 else combined * cardinality + part
         size *= cardinality
-    return _dense(combined)[0] if size > _SPARE * len(combined) + _SPARE else combined
+    return dense(combined)[0] if size > _SPARE * len(combined) + _SPARE else combined
 
 
 def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[Ints]:
@@ -50,17 +53,34 @@ def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[In
 
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
     column = canonical(column)
-    if pa.types.is_int64(column.type):
-        numbers = ints(column)
-        low = int(numbers.min(initial=0)) if len(numbers) else 0
-        span = (int(numbers.max()) - low + 1) if len(numbers) else 1
-        if span < 2**31:
-            return _steps(numbers - low, span)
+    if pa.types.is_int64(column.type) and not column.null_count and (near := _near(ints(column))) is not None:
+        return near
     if (found := numbered(column)) is not None:
         return found
-    encoded = column.combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    return ints(encoded.indices), len(encoded.dictionary) + 1
+    encoded = array(column).dictionary_encode(null_encoding="encode")
+    return ints(encoded.indices), len(encoded.dictionary)
+
+
+def _near(numbers: Ints) -> tuple[Ints, int] | None:
+    """Integers as numbers from 0 on, and how many there may be; None if these are far more than rows.
+
+    They are divided by their common step: starts of windows lie far apart.
+    """
+    if not len(numbers):
+        return numbers, 1
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= _ROOM:
+        return None
+    numbers = numbers - low
+    # Few rows show whether there may be a step.
+    some = numbers[:: len(numbers) // _SAMPLE + 1]
+    step = gcd(high - low, int(np.gcd.reduce(some)))
+    if step > 1 and np.array_equal((parts := numbers // step) * step, numbers):
+        numbers = parts
+    else:
+        step = 1
+    many = (high - low) // step + 1
+    return (numbers, many) if many <= _SPARE * len(numbers) + _SPARE else None
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -73,18 +93,6 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     values[np.isnan(values)] = np.nan
     nulls = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
     return pa.chunked_array([pa.array(values, whole.type, mask=nulls)])
-
-
-def _steps(numbers: Ints, span: int) -> tuple[Ints, int]:
-    """Numbers from 0 on, divided by their common step, and how many there may be: window starts lie far apart."""
-    if span <= len(numbers) or (step := int(np.gcd.reduce(numbers))) <= 1:
-        return numbers, span
-    return numbers // step, (span - 1) // step + 1
-
-
-def _dense(combined: Ints) -> tuple[Ints, int]:
-    distinct, dense = np.unique(combined, return_inverse=True)
-    return dense, len(distinct)
 
 
 def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | None = None) -> pa.Table:

@@ -160,7 +160,7 @@ def header(
     `closing` is a number for each `seen` that grows as windows close: points at which it stays the same change no
     result. None where every point may change one.
     """
-    mine, times = seen[valid], ts[valid]
+    mine, times = (seen, ts) if valid.all() else (seen[valid], ts[valid])
     late = mine - times
     chunk = Chunk(
         partition=partition,
@@ -201,7 +201,7 @@ def _steps(seen: Ints, most: int) -> Ints:
         return _NO_STEPS
     # A running maximum is sorted already; timestamps in their own order are not.
     ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
-    at = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    at = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
     short = np.zeros(len(times), np.int64)
     if len(times) > most:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.files import deletion_vector, place
+from tidegate.runtime.spark.files import deletion_vector, dictionary_pages, place
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
 from tidegate.runtime.spark.files.stores import Root, located
@@ -63,11 +63,11 @@ class Columns:
         with pq.ParquetFile(source) as file:
             if not self.ids:
                 there = self._there(path, file.schema_arrow)
-                yield from file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False)
+                yield from dictionary_pages.batches(file, source, there, _BATCH_ROWS)
                 return
             called = {self._by_id(each): each.name for each in file.schema_arrow}
             there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[called[name] for name in there], use_threads=False):
+            for batch in dictionary_pages.batches(file, source, [called[name] for name in there], _BATCH_ROWS):
                 yield pa.record_batch([batch.column(called[name]) for name in there], there)
 
     def _by_id(self, found: pa.Field) -> str | None:
