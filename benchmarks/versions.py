@@ -25,9 +25,11 @@ from typing import Any
 
 from benchmarks.measure import Digest
 from benchmarks.options import save, say
+from benchmarks.warming import SECONDS
+from benchmarks.workloads.varied import VARIED
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKLOADS = ("W1", "W2", "W3", "W4", "W6", "W9", "W10", "W11")
+WORKLOADS = ("W1", "W2", "W3", "W4", "W6", "W9", "W10", "W11", *(each.name for each in VARIED))
 ALWAYS = "by_hand"
 """Earlier versions always run it in W6. So both run it: in a version that runs more, Java has compiled more."""
 OURS = (
@@ -60,13 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="workloads")
     parser.add_argument("--contestants", nargs="+", choices=OURS, default=OURS, help="which of ours; all if left out")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, default=SECONDS, help="seconds of each contestant before a turn")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--smoke", dest="size", action="store_const", const=["--smoke"], default=[], help="a trial")
     size.add_argument("--full", dest="size", action="store_const", const=["--full"], help="the larger sizes")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/versions.json"))
     options = parser.parse_args(argv)
     folders = {"before": options.before.resolve(), "now": ROOT}
-    given = [*options.size, "--contestants", *options.contestants, ALWAYS]
+    given = [*options.size, "--warm-up", str(options.warm_up), "--contestants", *options.contestants, ALWAYS]
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-versions-") as scratch:
         for workload in options.only:
