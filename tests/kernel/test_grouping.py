@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.kernel.rows.grouping import codes
@@ -36,9 +36,12 @@ def test_starts_of_windows_need_no_more_numbers_than_there_are_windows(first: in
 
 
 @given(st.lists(st.sampled_from(FAR) | st.none(), max_size=30), st.integers(1, 3))
+@example([-(2**63), 0], 1)
+@example([-(2**63), -(2**62), 0, 2**62], 1)
 def test_numbers_that_lie_far_apart(values: list[int | None], columns: int) -> None:
     found = codes([pa.chunked_array([pa.array(values, pa.int64())])] * columns)
     assert len(set(zip(values, found.tolist(), strict=True))) == len(set(values)) == len(set(found.tolist()))
+    assert found.min(initial=0) >= 0
 
 
 @pytest.mark.parametrize("odd", [0, 700, 1_700, 2_999])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.kernel.columns.groups import Groups
@@ -52,6 +52,9 @@ def test_a_fold_is_that_of_a_loop(kind: pa.DataType, how: str, codes: list[int],
 
 
 @given(codes=CODES, other=st.none() | st.integers(0, 2), at=st.integers(0, 39))
+@example(codes=[1, 1, 2], other=2, at=1)
+@example(codes=[1, 1, 2], other=None, at=2)
+@example(codes=[1, 1, 2], other=1, at=0)
 def test_records_are_counted(codes: list[int], other: int | None, at: int) -> None:
     ones: list[int | None] = [1] * len(codes)
     if at < len(codes):

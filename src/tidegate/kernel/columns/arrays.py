@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -10,6 +12,8 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Hashes = Words
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
@@ -29,6 +33,19 @@ def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
         return column
     whole = column.combine_chunks()
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def is_encoded(rows: pa.Table, name: str) -> bool:
+    """Whether a column is dictionary-encoded."""
+    return bool(pa.types.is_dictionary(rows.schema.field(name).type))
+
+
+def decoded(rows: Rows) -> Rows:
+    """`rows` with the values of columns that are dictionary-encoded."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(at, field.name, rows.column(at).cast(field.type.value_type))
+    return rows
 
 
 def concat_tables(tables: list[pa.Table]) -> pa.Table:

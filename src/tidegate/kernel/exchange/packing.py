@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Ints, decoded, ints, is_encoded
 from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
@@ -156,7 +156,21 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
         yield _table(layout, waiting)
 
 
+def combines(layout: Layout) -> bool:
+    """Whether records are read only to combine those with equal keys: then keys may come dictionary-encoded."""
+    return layout.op.pre_aggregates and not layout.op.keeps_late and not layout.op.buffers_by_stream_time
+
+
+def with_schema(rows: pa.Table, layout: Layout) -> pa.Table:
+    """`rows` with the schema of the layout, but for keys that stay dictionary-encoded."""
+    kept = {name for name in layout.keys if is_encoded(rows, name)} if combines(layout) else set()
+    return rows.cast(pa.schema([rows.schema.field(each.name) if each.name in kept else each for each in layout.schema]))
+
+
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
+    if any(batch.schema != batches[0].schema for batch in batches):
+        # Of some files the keys are dictionary-encoded, of others not.
+        batches[:] = [decoded(batch) for batch in batches]
     table = pa.Table.from_batches(batches)
     batches.clear()  # The table alone holds them, and is released sooner.
     # A timestamp carries the time zone of the session that reads it; state must not.
@@ -165,7 +179,7 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
         for field in layout.schema:
             if field.name[:2] in ("v:", "r:") and field.name not in table.schema.names:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-        table = table.select(layout.schema.names).cast(layout.schema)
+        table = with_schema(table.select(layout.schema.names), layout)
     for name in layout.keys:
         if pa.types.is_floating(table.schema.field(name).type):
             at = table.schema.get_field_index(name)
@@ -318,7 +332,7 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         read.counted = lateness.counted_combined(panes, pane, *order, open_rows, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
-    scattered = rows.filter(pa.array(is_open & loose))
+    scattered = decoded(rows.filter(pa.array(is_open & loose)))
     offsets = read.offset[is_open & loose] if read.offset is not None else np.zeros(scattered.num_rows, np.int64)
     return combined, scattered.append_column("offset", pa.array(offsets))
 

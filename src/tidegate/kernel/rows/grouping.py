@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, decoded, ints
 from tidegate.kernel.columns.factorize import dense, numbered
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
@@ -57,7 +57,9 @@ def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
         return near
     if (found := numbered(column)) is not None:
         return found
-    encoded = array(column).dictionary_encode(null_encoding="encode")
+    encoded = array(column)
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode(null_encoding="encode")
     return ints(encoded.indices), len(encoded.dictionary)
 
 
@@ -103,7 +105,7 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
     if rows.num_rows == 0:
         return rows
     groups = groups or Groups.of(codes([rows[name] for name in by]))
-    head = rows.select(list(by)).take(pa.array(groups.first))
+    head = decoded(rows.select(list(by)).take(pa.array(groups.first)))
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
     if "n" in rows.schema.names:
         columns["n"] = groups.fold(array(rows["n"]), "sum")

@@ -18,7 +18,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import show_ms
 from tidegate.kernel.exchange.decoding import read
-from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.exchange.packing import combines, pack, with_schema
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.kernel.stage import Stage, Step
@@ -83,7 +83,7 @@ class Packer:
         spare_modules()
         keep()
         if self.row_decoder is not None:
-            batches = self.row_decoder.rows(batches, counts)
+            batches = self.row_decoder.keeping_dictionaries(self._kept).rows(batches, counts)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
         return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
@@ -95,8 +95,15 @@ class Packer:
         for field in self.layout.schema:
             if field.name not in rows.schema.names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        rows = rows.select(self.layout.schema.names)
-        return rows.cast(self.layout.schema).combine_chunks().to_batches()[0]
+        rows = with_schema(rows.select(self.layout.schema.names), self.layout)
+        return rows.combine_chunks().to_batches()[0]
+
+    @property
+    def _kept(self) -> frozenset[str]:
+        """The columns that need not be decoded: keys of rows that are combined, if no step reads them."""
+        assert self.branch is not None
+        keeps = combines(self.layout) and not self.branch.steps
+        return frozenset(self.layout.op.key) if keeps else frozenset()
 
 
 @dataclass(frozen=True)

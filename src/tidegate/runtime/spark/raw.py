@@ -40,6 +40,10 @@ class RowDecoder(ABC):
         Decoded records are added to `counts` if `observed` is a name.
         """
 
+    def keeping_dictionaries(self, names: frozenset[str]) -> RowDecoder:
+        """The row decoder that may leave these columns dictionary-encoded, where they are so in the source."""
+        return self
+
 
 class Raw(Protocol):
     """The undecoded source of a stream, which also has a DataFrame of its rows (`plan.Stream.raw`)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ class Columns:
     zone   zone of times without a zone; for ORC, which has times of a wall clock
     sparse whether a file may lack columns, which are null then (a table may get columns later)
     ids    number of each column by its name in a file, if files have columns by number
+    kept   columns that stay dictionary-encoded where a file has them so (`dictionary_pages`)
     """
 
     schema: pa.Schema
@@ -41,6 +42,7 @@ class Columns:
     zone: str | None = None
     sparse: bool = False
     ids: Mapping[str, int] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
 
     def rows(self, opened: Callable[[], Any], path: str) -> Iterator[pa.RecordBatch]:
         """The rows of the file that `opened` gives; raises an InputError that names the file `path`."""
@@ -60,14 +62,16 @@ class Columns:
     def _parquet(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
+        kept = {self.names.get(name, name) for name in self.kept}
         with pq.ParquetFile(source) as file:
             if not self.ids:
                 there = self._there(path, file.schema_arrow)
-                yield from dictionary_pages.batches(file, source, there, _BATCH_ROWS)
+                yield from dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
                 return
             called = {self._by_id(each): each.name for each in file.schema_arrow}
             there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
-            for batch in dictionary_pages.batches(file, source, [called[name] for name in there], _BATCH_ROWS):
+            read, kept = [called[name] for name in there], {called[name] for name in kept if name in there}
+            for batch in dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept):
                 yield pa.record_batch([batch.column(called[name]) for name in there], there)
 
     def _by_id(self, found: pa.Field) -> str | None:
@@ -106,6 +110,9 @@ class Columns:
                 columns.append(pa.nulls(rows.num_rows, field_.type))
                 continue
             column = rows.column(name)
+            if field_.name in self.kept and _encodes(column.type, field_.type):
+                columns.append(column)
+                continue
             try:
                 columns.append(self._cast(column, field_.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -113,7 +120,7 @@ class Columns:
                     f"The file {path} has a column {name!r} that is {column.type}, and the stream's is "
                     f"{field_.type}: {error}. Write it with that type, or give `schema` with one that all files fit."
                 ) from error
-        return pa.record_batch(columns, schema=self.schema)
+        return _of_columns(columns, self.schema)
 
     def _cast(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
         if not pa.types.is_timestamp(kind):
@@ -124,15 +131,32 @@ class Columns:
         return column.cast(kind, safe=False)
 
 
+def _encodes(kind: pa.DataType, values: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) and kind.value_type == values)
+
+
+def _of_columns(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, of which some may be dictionary-encoded."""
+    fields = [field_.with_type(column.type) for field_, column in zip(schema, columns, strict=True)]
+    return pa.record_batch(columns, schema=pa.schema(fields))
+
+
 @dataclass(frozen=True)
 class Files(RowDecoder):
-    """Opens the Parquet files whose paths come in; rows go out with the columns of `schema`."""
+    """Opens the Parquet files whose paths come in; rows go out with the columns of `schema`.
+
+    kept  columns that may stay dictionary-encoded
+    """
 
     schema: pa.Schema
+    kept: frozenset[str] = frozenset()
+
+    def keeping_dictionaries(self, names: frozenset[str]) -> RowDecoder:
+        return replace(self, kept=names)
 
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         """The rows of all files, and in each the wall clock that came with its path, if one did."""
-        columns = Columns(self.schema)
+        columns = Columns(self.schema, kept=self.kept)
         for batch in batches:
             clocks = batch.column(WALL_CLOCK) if WALL_CLOCK in batch.schema.names else None
             for at, path in enumerate(batch.column(PATH).to_pylist()):
@@ -154,6 +178,9 @@ class OrderedFiles(RowDecoder):
     schema: pa.Schema
     columns: Columns
     folders: Mapping[str, str] = field(default_factory=dict)
+
+    def keeping_dictionaries(self, names: frozenset[str]) -> RowDecoder:
+        return replace(self, columns=replace(self.columns, kept=names.intersection(self.columns.schema.names)))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows, uncounted: Spark calls this if a DataFrame of rows is wanted."""
@@ -184,7 +211,7 @@ class OrderedFiles(RowDecoder):
             made |= dict(zip(rows.schema.names, rows.columns, strict=True))
             made |= {each: pa.repeat(value, rows.num_rows) for each, value in values.items()}
             row += rows.num_rows
-            yield pa.record_batch([made[each] for each in self.schema.names], schema=self.schema)
+            yield _of_columns([made[each] for each in self.schema.names], self.schema)
 
     def _folder(self, column: str, folder: str, value: str | None, file: str) -> pa.Scalar:
         kind = self.schema.field(column).type

@@ -6,7 +6,7 @@ values up afterwards, for all rows at once, takes a third of that time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,13 @@ DICTIONARY_BYTES = 1_100_000
 _ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
 
 
-def batches(file: Any, source: Any, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def batches(
+    file: Any, source: Any, columns: Sequence[str], rows: int, kept: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """The record batches of these columns, each of up to `rows` rows, with the types of the file.
 
     file    the `pyarrow.parquet.ParquetFile` of `source`
+    kept    columns that stay dictionary-encoded, if they are read so
     """
     import pyarrow.parquet as pq
 
@@ -35,7 +38,7 @@ def batches(file: Any, source: Any, columns: Sequence[str], rows: int) -> Iterat
         for batch in again.iter_batches(rows, columns=list(columns), use_threads=False):
             yield pa.record_batch(
                 [
-                    column.cast(file.schema_arrow.field(name).type) if name in names else column
+                    column.cast(file.schema_arrow.field(name).type) if name in names and name not in kept else column
                     for name, column in zip(batch.schema.names, batch.columns, strict=True)
                 ],
                 batch.schema.names,
