@@ -74,17 +74,22 @@ def column(distinct: int, rows: int) -> pa.Table:
 @pytest.mark.parametrize(
     ("distinct", "rows", "how", "found"),
     [
+        (1, 2_000, {}, True),
         (10, 1_000, {}, True),
-        (60_000, 200_000, {}, True),
-        (100_000, 200_000, {}, False),
-        (100_000, 200_000, {"row_group_size": 20_000}, True),
-        (100_000, 200_000, {"row_group_size": 150_000}, False),
-        (100_000, 200_000, {"dictionary_pagesize_limit": 1_000}, False),
+        (10, 1_000, {"row_group_size": 100}, True),
+        (10, 1_000, {"write_statistics": False}, True),
+        (10, 1_000, {"compression": "zstd", "data_page_size": 200}, True),
+        (60_000, 400_000, {}, True),
+        (60_000, 400_000, {"row_group_size": 20_000}, False),
+        (100_000, 400_000, {}, False),
+        (100_000, 400_000, {"row_group_size": 350_000}, False),
+        (20_000, 200_000, {"dictionary_pagesize_limit": 1_000}, False),
+        (1_000, 1_000, {}, False),
         (10, 1_000, {"use_dictionary": False}, False),
         (10, 1_000, {"use_dictionary": False, "column_encoding": {"key": "DELTA_BYTE_ARRAY"}}, False),
     ],
 )
-def test_a_column_whose_writer_has_stopped_to_use_the_dictionary_is_read_value_by_value(
+def test_a_column_of_many_values_or_beyond_its_dictionary_is_read_value_by_value(
     distinct: int, rows: int, how: dict[str, Any], found: bool
 ) -> None:
     table = column(distinct, rows)

@@ -1,23 +1,30 @@
 """Strings of Parquet files whose pages hold numbers of values instead of values: they are read faster as numbers.
 
 Arrow looks up the value of each row one by one, unless it is asked for the numbers and the dictionary. To look the
-values up afterwards, for all rows at once, takes a third of that time.
+values up afterwards, for all rows at once, takes a third of that time. But each value of a dictionary costs as much as
+some rows, so a column with nearly as many values as rows is read as Arrow does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from math import log2
 from typing import Any
 
 import pyarrow as pa
 
-MOST_BYTES_A_ROW = 2.5
-"""Bytes of a number in a page: a dictionary of a megabyte has at most some 200,000 short values."""
+ROWS_A_VALUE = 4
+"""Rows of a row group for each value of its dictionary, at least (decision 0075)."""
 DICTIONARY_BYTES = 1_100_000
 """Bytes of a dictionary: by default writers stop at a megabyte, and write the values of all further rows."""
+LENGTH = 8
+"""Assumed bytes of a value in a file without statistics."""
 
 # Beyond its dictionary a writer of version 2 may put values together in ways that Arrow does not read as numbers.
 _ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
+
+_AROUND = 200
+"""Bytes of the headers of pages."""
 
 
 def batches(
@@ -46,11 +53,7 @@ def batches(
 
 
 def of_numbers(metadata: Any, schema: pa.Schema) -> list[str]:
-    """The columns of strings or bytes whose pages hold numbers nearly everywhere, as far as their sizes tell.
-
-    A file does not say where a writer has stopped to use the dictionary. With the values of more than a few rows in
-    its pages, a column is larger than numbers and a dictionary can be.
-    """
+    """The columns of strings or bytes whose pages hold numbers of few values nearly everywhere."""
     # A name with a dot may also be a field of a struct.
     kinds = {
         field.name
@@ -68,6 +71,23 @@ def of_numbers(metadata: Any, schema: pa.Schema) -> list[str]:
 
 
 def _has_numbers(column: Any) -> bool:
-    """Whether the pages of a column in a row group hold numbers nearly everywhere."""
-    most = DICTIONARY_BYTES + MOST_BYTES_A_ROW * column.num_values
-    return column.has_dictionary_page and set(column.encodings) <= _ENCODINGS and column.total_uncompressed_size <= most
+    """Whether the pages of a column in a row group hold numbers of few values nearly everywhere.
+
+    A file says neither how many values a dictionary has, nor where its writer has stopped to use the dictionary. With
+    more values, or with values in more than a few pages, the column is larger than numbers and such a dictionary.
+    """
+    rows = column.num_values
+    if not (rows and column.has_dictionary_page and set(column.encodings) <= _ENCODINGS):
+        return False
+    values = max(1.0, rows / ROWS_A_VALUE)
+    numbers = rows * max(1.0, log2(values)) / 8
+    dictionary = min(DICTIONARY_BYTES, values * (4 + _length(column)))
+    return bool(column.total_uncompressed_size <= dictionary + numbers + _AROUND)
+
+
+def _length(column: Any) -> float:
+    """About the bytes of a value: the mean of the smallest and the largest one."""
+    found = column.statistics
+    if found is None or not found.has_min_max:
+        return LENGTH
+    return (len(found.min) + len(found.max)) / 2

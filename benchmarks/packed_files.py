@@ -1,0 +1,101 @@
+"""Processor milliseconds of a worker to read and pack a Parquet file of W1, now and in another checkout.
+
+`python -m benchmarks.packed_files --before FOLDER`, where FOLDER is a checkout of the version to compare with. A file
+has 500,000 records, in one row group or in row groups of 20,000, with 100 to 200,000 keys. Each turn runs both
+versions, each in a process of its own and in alternating order. The table has the medians over the turns; the number of
+a turn is the median of COUNTED times. Decision 0075 quotes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import before
+
+KEYS = (100, 5_000, 50_000, 100_000, 200_000)
+RECORDS, ROW_GROUP = 500_000, 20_000
+SKIPPED, COUNTED = 2, 5
+"""Number of times that a process reads a file: its first ones, and those that count."""
+
+
+def measured(path: str) -> float:
+    """Seconds to read and pack the file, with the tidegate that this process imports."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import tidegate as tg
+    from tidegate.kernel.exchange.decoding import read
+    from tidegate.kernel.rows.layout import Layout
+    from tidegate.plan import operation
+    from tidegate.runtime.spark.attach import Packer
+    from tidegate.runtime.spark.files.columnar import Files
+    from tidegate.runtime.spark.files.listed import PATH
+    from tidegate.runtime.spark.raw import Counts
+
+    pa.set_cpu_count(1)
+    stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
+    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
+    op = operation(stream.group_by_key().windowed_by(windows).agg(count=tg.count(), total=tg.sum("amount")).node)
+    schema = pq.read_schema(path).remove_metadata()
+    layout = Layout(op, read(op, op.stream, schema.empty_table()).schema, sorts=False)
+    packer = Packer(layout, 2, branch=op.stream, row_decoder=Files(schema))
+    seconds = []
+    for _ in range(SKIPPED + COUNTED):
+        began = time.process_time()
+        for _ in packer(iter([pa.record_batch({PATH: [f"file:{path}"]})]), Counts()):
+            pass
+        seconds.append(time.process_time() - began)
+    return median(seconds[SKIPPED:])
+
+
+def write(path: Path, keys: int, records: int, row_group: int) -> None:
+    """A file of records within a minute, in order, of one partition."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from benchmarks.inputs import FIRST_MS, key_names, table
+
+    rng, at = np.random.default_rng(2026), np.arange(records)
+    user = pa.array(key_names(np.arange(keys))).take(pa.array(rng.integers(0, keys, records)))
+    rows = table(user, FIRST_MS + at * 60_000 // records, rng.integers(1, 10_000, records), 0, 0)
+    pq.write_table(rows, path, row_group_size=row_group)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="a checkout of the other version")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
+    parser.add_argument("--file", help="in this process: print the seconds for this file as JSON")
+    options = parser.parse_args(argv)
+    if options.file:
+        print(json.dumps(measured(options.file)))
+        return 0
+    records = 2_000 if options.smoke else RECORDS
+    sources = before.sources(options.before)
+    print(f"{'keys':>8} {'row group':>10}" + "".join(f"{version:>10}" for version in sources))
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-packed-") as folder:
+        for keys in KEYS[:1] if options.smoke else KEYS:
+            for row_group in (records, ROW_GROUP):
+                path = Path(folder) / f"{keys}-{row_group}.parquet"
+                write(path, keys, records, row_group)
+                found: dict[str, list[float]] = {version: [] for version in sources}
+                for number in range(options.turns):
+                    for version in sorted(sources, reverse=number % 2 == 1):
+                        one: Any = before.measured("benchmarks.packed_files", sources[version], ["--file", str(path)])
+                        found[version].append(1000 * one)
+                medians = "".join(f"{median(found[version]):10.0f}" for version in sources)
+                print(f"{keys:8,} {row_group:10,}{medians}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

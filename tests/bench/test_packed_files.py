@@ -1,0 +1,17 @@
+"""`python -m benchmarks.packed_files`, whose table decision 0075 quotes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks import packed_files
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_small_run_compares_both_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert packed_files.main(["--smoke", "--turns", "1", "--before", str(ROOT)]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["keys", "row", "group", "before", "now"]
+    assert [row.split()[0] for row in rows] == ["100", "100"]
