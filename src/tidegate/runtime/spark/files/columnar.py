@@ -137,7 +137,10 @@ def _encodes(kind: pa.DataType, values: pa.DataType) -> bool:
 
 def _of_columns(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, of which some may be dictionary-encoded."""
-    fields = [field_.with_type(column.type) for field_, column in zip(schema, columns, strict=True)]
+    fields = [
+        field_.with_type(column.type) if _encodes(column.type, field_.type) else field_
+        for field_, column in zip(schema, columns, strict=True)
+    ]
     return pa.record_batch(columns, schema=pa.schema(fields))
 
 

@@ -37,7 +37,7 @@ def batches(
     """
     import pyarrow.parquet as pq
 
-    names = set(columns).intersection(of_numbers(file.metadata, file.schema_arrow))
+    names = of_numbers(file.metadata, file.schema_arrow, columns)
     if not names:
         yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
         return
@@ -52,22 +52,24 @@ def batches(
             )
 
 
-def of_numbers(metadata: Any, schema: pa.Schema) -> list[str]:
-    """The columns of strings or bytes whose pages hold numbers of few values nearly everywhere."""
+def of_numbers(metadata: Any, schema: pa.Schema, columns: Collection[str]) -> set[str]:
+    """Those of `columns` that are strings or bytes, and whose pages hold numbers of few values nearly everywhere."""
     # A name with a dot may also be a field of a struct.
-    kinds = {
+    wanted = {
         field.name
         for field in schema
-        if "." not in field.name and (pa.types.is_string(field.type) or pa.types.is_binary(field.type))
+        if field.name in columns
+        and "." not in field.name
+        and (pa.types.is_string(field.type) or pa.types.is_binary(field.type))
     }
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     # Every row group has the columns in the same order.
     paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)] if groups else []
-    return [
+    return {
         path
         for at, path in enumerate(paths)
-        if path in kinds and all(_has_numbers(group.column(at)) for group in groups)
-    ]
+        if path in wanted and all(_has_numbers(group.column(at)) for group in groups)
+    }
 
 
 def _has_numbers(column: Any) -> bool:
