@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runtime.spark.files.columnar import Columns
+import tidegate as tg
+from sizes import SMALL
+from tidegate.kernel.exchange import decoding
+from tidegate.kernel.rows.layout import Layout
+from tidegate.plan import operation
+from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.dictionary_pages import of_numbers
+from tidegate.runtime.spark.files.listed import PATH
+from tidegate.runtime.spark.raw import Counts
 
 WORDS = st.none() | st.sampled_from(["", "a", "é", "ab" * 40, "key-1", "key-2"]) | st.text(max_size=5)
 WRITERS = st.fixed_dictionaries(
@@ -109,3 +120,51 @@ def test_a_file_without_rows_or_row_groups(tmp_path: Path) -> None:
     assert opened.metadata.num_row_groups == 0
     assert of_numbers(opened.metadata, opened.schema_arrow, ["key"]) == set()
     assert list(Columns(schema).rows(lambda: pa.OSFile(str(tmp_path / "none.parquet")), "none.parquet")) == []
+
+
+class Plain(Files):
+    """`Files` that decodes all columns."""
+
+    def keeping_dictionaries(self, names: frozenset[str]) -> Plain:
+        return self
+
+
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+WINDOWS = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+PLANS: dict[str, Callable[[tg.KStream], tg.KTable]] = {
+    "combined": lambda s: s.group_by_key().windowed_by(WINDOWS).agg(n=tg.count()).suppress(FINAL),
+    "a key as a value": lambda s: s.group_by_key().windowed_by(WINDOWS).agg(least=tg.min("user"), n=tg.count("item")),
+    "filtered": lambda s: s.filter(pc.field("user") != "a").group_by_key().windowed_by(WINDOWS).agg(n=tg.count()),
+    "a function": lambda s: (
+        s.group_by_key().windowed_by(WINDOWS).reduce(lambda one, other: one + other, "amount", "total")
+    ),
+}
+RECORDS = st.lists(st.tuples(WORDS, WORDS, st.integers(0, 40)), min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize("name", PLANS)
+@given(st.lists(st.tuples(RECORDS, WRITERS), min_size=1, max_size=4))
+def test_files_of_any_writers_are_packed_alike(
+    name: str, files: list[tuple[list[tuple[str | None, str | None, int]], dict[str, Any]]]
+) -> None:
+    stream = tg.stream("events", key=["user", "item"], timestamp="ts", partition="partition", offset="offset")
+    op = operation(PLANS[name](stream).node)
+    kinds = {"user": pa.string(), "item": pa.binary(), "amount": pa.int64(), "ts": pa.timestamp("us", "UTC")}
+    schema = pa.schema([*kinds.items(), ("partition", pa.int32()), ("offset", pa.int64())])
+    with tempfile.TemporaryDirectory() as folder:
+        paths, offset = [], 0
+        for rows, how in files:
+            user, item, ts = zip(*rows, strict=True)
+            columns = [user, [None if one is None else one.encode() for one in item], ts, [1000 * one for one in ts]]
+            arrays = [pa.array(one, kind) for one, kind in zip(columns, kinds.values(), strict=True)]
+            place = [pa.array([0] * len(rows), pa.int32()), pa.array(range(offset, offset + len(rows)), pa.int64())]
+            offset += len(rows)
+            paths.append(f"file:{folder}/{len(paths)}.parquet")
+            pq.write_table(pa.table([*arrays, *place], schema=schema), paths[-1].removeprefix("file:"), **how)
+        layout = Layout(op, decoding.read(op, op.stream, schema.empty_table()).schema, tuning=SMALL)
+        given_paths = pa.record_batch({PATH: paths})
+        packed, wanted = (
+            list(Packer(layout, 2, branch=op.stream, row_decoder=decoder)(iter([given_paths]), Counts()))
+            for decoder in (Files(schema), Plain(schema))
+        )
+    assert packed == wanted
