@@ -53,7 +53,7 @@ def batches(
 
 
 def of_numbers(metadata: Any, schema: pa.Schema, columns: Collection[str]) -> set[str]:
-    """Those of `columns` that are strings or bytes, and whose pages hold numbers of few values nearly everywhere."""
+    """The names in `columns` of strings or bytes whose pages hold numbers of few values nearly everywhere."""
     # A name with a dot may also be a field of a struct.
     wanted = {
         field.name
