@@ -26,6 +26,7 @@ _SPARE = 8
 """Numbers may reach this many times the number of rows before they are made dense."""
 
 _SAMPLE = 1_000
+"""Rows that show whether numbers may have a common step."""
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
@@ -103,7 +104,7 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
     Raises AggregationError naming the group if a sum overflows.
     """
     if rows.num_rows == 0:
-        return rows
+        return decoded(rows)
     groups = groups or Groups.of(codes([rows[name] for name in by]))
     head = decoded(rows.select(list(by)).take(pa.array(groups.first)))
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
