@@ -66,7 +66,7 @@ class Groups:
         filler = _filler(column.type, how)
         valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         values = (pc.fill_null(column, filler) if valid is not None else column).to_numpy()
-        if how == "sum" and column.type == pa.int64() and valid is None and _are_ones(values):
+        if how == "sum" and column.type == pa.int64() and _are_ones(values):
             return pa.array(self.sizes)  # records are counted: a pass less
         folded = np.full(len(self.first), filler.as_py(), values.dtype)
         _FOLDS[how].at(folded, self.number, values)
