@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.advice.order import Arrived
 from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.arrays import Ints, array, decoded, ints
 from tidegate.kernel.exchange.decoding import milliseconds, read
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -64,10 +64,8 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
             raise DefinitionError(
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
-    table = table.select(list(question.columns))
     # Categories of pandas and polars become plain columns.
-    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
-    table = table.cast(pa.schema(plain))
+    table = decoded(table.select(list(question.columns)))
     for time in (question.timestamp, question.arrival):
         if time is not None:
             place = table.schema.get_field_index(time)

@@ -13,6 +13,7 @@ Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Hashes = Words
 
+Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
@@ -35,16 +36,16 @@ def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def is_encoded(rows: pa.Table, name: str) -> bool:
-    """Whether a column is dictionary-encoded."""
-    return bool(pa.types.is_dictionary(rows.schema.field(name).type))
+def plain(column: Column) -> Column:
+    """The values of a column that may be dictionary-encoded."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def decoded(rows: Rows) -> Rows:
     """`rows` with the values of columns that are dictionary-encoded."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type):
-            rows = rows.set_column(at, field.name, rows.column(at).cast(field.type.value_type))
+            rows = rows.set_column(at, field.name, plain(rows.column(at)))
     return rows
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, decoded, ints, is_encoded
+from tidegate.kernel.columns.arrays import Ints, decoded, ints
 from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
@@ -163,8 +163,12 @@ def combines(layout: Layout) -> bool:
 
 def with_schema(rows: pa.Table, layout: Layout) -> pa.Table:
     """`rows` with the schema of the layout, but for keys that stay dictionary-encoded."""
-    kept = {name for name in layout.keys if is_encoded(rows, name)} if combines(layout) else set()
-    return rows.cast(pa.schema([rows.schema.field(each.name) if each.name in kept else each for each in layout.schema]))
+    keys = layout.keys if combines(layout) else ()
+    fields = [
+        given if field.name in keys and pa.types.is_dictionary(given.type) else field
+        for field, given in ((field, rows.schema.field(field.name)) for field in layout.schema)
+    ]
+    return rows.cast(pa.schema(fields))
 
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, Words
+from tidegate.kernel.columns.arrays import Ints, Words, plain
 
 _MARK = b"tidegate.compact"
 _SAMPLE = 16_384
@@ -64,7 +64,7 @@ def restored(table: pa.Table) -> pa.Table:
     for form in meta["forms"]:
         name = form["name"]
         if not form["form"]:
-            columns[name] = _plain(table[name])
+            columns[name] = plain(table[name])
             continue
         stored = None if form["form"] == "constant" else table[name]
         base = _long(columns[meta["along"]]) if form["form"] == "line" else None
@@ -144,7 +144,3 @@ def _by_number(column: pa.ChunkedArray) -> Any:
     width = pa.uint8() if distinct <= 2**8 else pa.uint16() if distinct <= 2**16 else pa.int32()
     small = pa.DictionaryArray.from_arrays(found.indices.cast(width), found.dictionary)
     return small if small.nbytes < column.nbytes else column
-
-
-def _plain(column: pa.ChunkedArray) -> Any:
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import plain
+
 ROWS_A_VALUE = 4
 """Rows of a row group for each value of its dictionary, at least (decision 0075)."""
 DICTIONARY_BYTES = 1_100_000
@@ -43,13 +45,9 @@ def batches(
         return
     with pq.ParquetFile(source, metadata=file.metadata, read_dictionary=sorted(names)) as again:
         for batch in again.iter_batches(rows, columns=list(columns), use_threads=False):
-            yield pa.record_batch(
-                [
-                    column.cast(file.schema_arrow.field(name).type) if name in names and name not in kept else column
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                ],
-                batch.schema.names,
-            )
+            found = zip(batch.schema.names, batch.columns, strict=True)
+            read = [column if name in kept else plain(column) for name, column in found]
+            yield pa.record_batch(read, batch.schema.names)
 
 
 def of_numbers(metadata: Any, schema: pa.Schema, columns: Collection[str]) -> set[str]:
