@@ -49,6 +49,8 @@ class Contestant:
     """Number of micro-batches that a slow contestant runs; None: all."""
     answers: bool = True
     """False: it computes nothing, or more than the others, so its rows are not compared."""
+    ends_workers: bool = False
+    """Whether its Python workers end with its query: they have much memory, and would show it in later contestants."""
 
     def settings_in(self, spark: SparkSession) -> dict[str, str]:
         """The settings of its query in the session of a benchmark.

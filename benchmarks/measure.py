@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -137,6 +138,8 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
     busy = psutil.cpu_percent(0.4)
     with peaks() as peak, finished(spark, contestant, folder, format="noop") as query:
         progress = progress_of(query)
+    if contestant.ends_workers:
+        end_workers()
     batches = [each for each in progress if each["numInputRows"] > 0]
     return Run(
         rows=rows_of(folder),
@@ -210,12 +213,32 @@ def sampling(sample: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+def end_workers() -> None:
+    """End the Python workers, which have nothing to do between two queries. The next query starts new ones."""
+    of_java = {one.pid for one in _family(()) if _is_java(one)}
+    ended = []
+    for process in _family(()):
+        # Workers are forked by daemons, which the JVM starts.
+        with suppress(psutil.NoSuchProcess):
+            if process.pid not in of_java and process.ppid() not in {*of_java, os.getpid()}:
+                process.kill()
+                ended.append(process)
+    psutil.wait_procs(ended, timeout=10)
+
+
+def _is_java(process: psutil.Process) -> bool:
+    """Whether it is a JVM, by its program: a process that the JVM forks has another name until it has started."""
+    try:
+        return Path(process.exe()).name == "java"
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
 def _resident(of: tuple[psutil.Process, ...]) -> dict[str, float]:
     found = {"java": 0.0, "python": 0.0, "worker": 0.0, "own": 0.0}
     for process in _family(of):
         try:
-            # By its program: a process that the JVM forks has another name until it has started.
-            if Path(process.exe()).name == "java":
+            if _is_java(process):
                 found["java"] += process.memory_info().rss / 2**20
             else:
                 full = process.memory_full_info()

@@ -24,6 +24,9 @@ sessions, sliding
 
 The megabytes are the largest memory of the process in a step, and the memory before the step; steps that load the open
 records count too. The store is in files, and memory is reused as in a worker. Linux only.
+
+`--workers N`: N workers run the steps, each step by one of them at random, as on Spark. All are in this process, but
+each has copies of its own (`kernel.state.copies`). The table has the megabytes of the copies of the worker with most.
 """
 
 from __future__ import annotations
@@ -215,13 +218,17 @@ def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partit
     return pa.record_batch(columns)
 
 
-def measured(workload: str, entries: int, rows: int, small: int = BATCHES) -> dict[str, float]:
+def measured(workload: str, entries: int, rows: int, small: int = BATCHES, workers: int = 1) -> dict[str, float]:
     """The numbers of one point by column of the table, with the tidegate that this process imports."""
     from itertools import chain
+
+    import numpy as np
 
     from tidegate.kernel.exchange.packing import pack
     from tidegate.kernel.rows.layout import Layout
     from tidegate.kernel.stage import Stage
+    from tidegate.kernel.state import sorted_runs
+    from tidegate.kernel.state.copies import Copies
     from tidegate.runtime.spark.worker import memory
 
     folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
@@ -243,9 +250,11 @@ def measured(workload: str, entries: int, rows: int, small: int = BATCHES) -> di
         sides = [layout.of_side(side, schemas[side]) for side in (0, 1)]
     store, costs = counting(Path(folder.name)), []
     memories: list[tuple[float, float]] = []
+    copies, draw = [Copies() for _ in range(workers)], np.random.default_rng(2026)
     for given in chain([first], prepared.batches):
         blobs = [blob for side, records in zip(sides, given, strict=True) for _, blob in pack(side, records, [0])]
         given.clear()
+        vars(sorted_runs)["COPIES"] = copies[draw.integers(workers)]
         store.read_bytes = store.written = 0
         memory.keep()
         had = megabytes("VmRSS")
@@ -258,6 +267,7 @@ def measured(workload: str, entries: int, rows: int, small: int = BATCHES) -> di
         costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
     found = {name: median(cost[name] for cost in costs[prepared.load :]) for name in costs[0]}
     found["worst"] = max(cost["ms"] for cost in costs[prepared.load :])
+    found["copies"] = max(sum(one.memory for one in worker.held.values()) for worker in copies) / 2**20
     folder.cleanup()
     loading = sum(cost["ms"] for cost in costs[: prepared.load]) / 1e3
     return found | {"load": loading} | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
@@ -303,20 +313,28 @@ def main() -> None:
     parser.add_argument("--open", type=int, nargs="+", default=list(OPEN), help="open records of both sides, or keys")
     parser.add_argument("--rows", type=int, default=ROWS, help="the records of a side in a small batch")
     parser.add_argument("--batches", type=int, default=BATCHES, help="small batches")
+    parser.add_argument("--workers", type=int, default=1, help="workers that run the steps, each with its own copies")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--measure", help="measure one point with the tidegate that is imported, print JSON")
     chosen = parser.parse_args()
     if chosen.measure is not None:
-        print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows, chosen.batches)))
+        print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows, chosen.batches, chosen.workers)))
         return
     columns = {"ms": "ms", "worst": "ms at most", "read": "bytes read", "written": "written", "rows": "rows"}
-    columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step"}
-    with_decimal = ("ms", "worst", "load")
+    columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step", "copies": "MB of copies"}
+    with_decimal = ("ms", "worst", "load", "copies")
     print(f"{'open records':<24}{'':>8}" + "".join(f"{title:>15}" for title in columns.values()))
     for workload in chosen.workloads:
         for count in chosen.open:
             arguments = ["--measure", workload, "--open", str(count)]
-            arguments += ["--rows", str(chosen.rows), "--batches", str(chosen.batches)]
+            arguments += [
+                "--rows",
+                str(chosen.rows),
+                "--batches",
+                str(chosen.batches),
+                "--workers",
+                str(chosen.workers),
+            ]
             for name, source in before.sources(chosen.before).items():
                 cost: dict[str, Any] = before.measured("benchmarks.open_records", source, arguments)
                 numbers = "".join(f"{cost[column]:>15,.{1 if column in with_decimal else 0}f}" for column in columns)

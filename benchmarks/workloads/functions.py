@@ -83,7 +83,7 @@ W11 = Race(
         Contestant(OURS[1], "tidegate, aggregate", aggregated),
         Contestant(ARROW, "tidegate, aggregate over Arrow arrays", arrow),
         Contestant("tidegate_built_in", "tidegate, the built-in sum", built_in),
-        Contestant("per_key", "applyInPandasWithState, per key", per_key, mode="update", batches=3),
+        Contestant("per_key", "applyInPandasWithState, per key", per_key, mode="update", batches=3, ends_workers=True),
     ),
     (Bar(5.0, ("per_key",), (*OURS, ARROW)), Bar(0.5, ("tidegate_built_in",), (ARROW,))),
 )

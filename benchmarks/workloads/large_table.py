@@ -185,7 +185,7 @@ OURS = (
     Contestant("tidegate", "tidegate, partition and offset given", partial(tidegate, opened=streamed)),
     Contestant(FILES, "tidegate, records by tg.files.source", partial(tidegate, opened=from_files)),
 )
-BY_HAND = Contestant("by_hand", "transformWithStateInPandas, per key", by_hand)
+BY_HAND = Contestant("by_hand", "transformWithStateInPandas, per key", by_hand, ends_workers=True)
 
 SMALL = Shape(500, 200, 50, 3)
 

@@ -60,7 +60,7 @@ class RecordByRecord(StageProcessor):
 def record_by_record(contestant: Contestant) -> Contestant:
     """The first micro-batches of `contestant`, with `RecordByRecord` as its stateful step."""
     one_by_one = wrapped(contestant, lambda packer: packer, RecordByRecord)
-    return replace(one_by_one, name=ONE_BY_ONE, label="tidegate, record by record", batches=3)
+    return replace(one_by_one, name=ONE_BY_ONE, label="tidegate, record by record", batches=3, ends_workers=True)
 
 
 def check(contestants: list[Contestant], spark: SparkSession, folder: Path) -> dict[str, str]:

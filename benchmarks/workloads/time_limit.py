@@ -128,7 +128,7 @@ def _bounded(stream: tg.KStream) -> DataFrame:
 
 UNBOUNDED = ours(partial(held, buffer=tg.BufferConfig.unbounded()))
 BOUNDED = Contestant("tidegate_bounded", "tidegate, max_records(2 M)", lambda s, folder: _bounded(streamed(s, folder)))
-BY_HAND = Contestant("by_hand", "transformWithStateInPandas, per key", by_hand, mode="update")
+BY_HAND = Contestant("by_hand", "transformWithStateInPandas, per key", by_hand, mode="update", ends_workers=True)
 
 
 class TimeLimit:

@@ -25,7 +25,7 @@ from tidegate.kernel.joins.table_rows import Lookup
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import frames, sorted_runs
-from tidegate.kernel.state.copies import Copies, Numbers, Run, distinct, places
+from tidegate.kernel.state.copies import Copies, Numbers, Partition, Run, distinct, places
 from tidegate.kernel.state.run_merging import InTable, merged_parts
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Section
@@ -284,20 +284,53 @@ def test_of_columns_without_a_length_the_run_is_read_whole(monkeypatch: pytest.M
 
 
 def test_copies_that_nobody_asks_for_make_room() -> None:
-    many, sizes = Copies(), Tuning(copy_bytes=20, copy_steps=2)
-    few = Numbers.of(ints(1_000, 2_000))
+    now = [0.0]
+    many, sizes = Copies(clock=lambda: now[0]), Tuning(copy_bytes=20, copy_seconds=2)
+    few, one, other = Numbers.of(ints(1_000, 2_000)), Partition("one", 0), Partition("other", 0)
     assert few.memory == 8
-    many.put("a", few, sizes)
-    many.put("b", few, sizes)
-    many.put("c", few, sizes)
+    many.put(one, "a", few, sizes)
+    many.put(one, "b", few, sizes)
+    many.put(other, "c", few, sizes)
     assert list(many.held) == ["a", "b"]  # both are in use
-    many.step += 2
+    now[0] = 1.9
+    assert not many.room(5, sizes)
     assert many.get("a") is few
-    many.put("c", few, sizes)
+    now[0] = 2.0
+    many.put(other, "c", few, sizes)
     assert list(many.held) == ["a", "c"]
     many.drop("a")
     many.drop("a")
     assert list(many.used) == ["c"]
+    assert many.of == {other: {"c"}}
+
+
+def test_copies_of_a_query_that_has_ended_are_dropped() -> None:
+    now = [0.0]
+    many, sizes = Copies(clock=lambda: now[0]), Tuning()
+    few = Numbers.of(ints(1_000, 2_000))
+    for at, name in enumerate("abc"):
+        now[0] = float(at)
+        many.put(Partition("task", at), name, few, sizes)
+    now[0] = 61.0
+    assert many.get("a") is few
+    many.drop_unused(60)
+    assert sorted(many.held) == ["a", "c"]
+    assert many.of == {Partition("task", 0): {"a"}, Partition("task", 2): {"c"}}
+
+
+def test_copies_of_runs_that_another_worker_replaced_are_dropped() -> None:
+    many, sizes = Copies(), Tuning(copy_bytes=50)
+    few, one, other = Numbers.of(ints(1_000, 2_000)), Partition("task", 0), Partition("task", 1)
+    many.put(one, "a", few, sizes)
+    many.put(one, "b", few, sizes)
+    many.put(other, "c", few, sizes)
+    many.keep_only(one, {"b", "never copied"})
+    assert sorted(many.held) == ["b", "c"]
+    many.put(other, "b", few, sizes)  # the same rows, in a partition of another task
+    many.keep_only(one, set())
+    many.keep_only(other, {"b"})
+    assert sorted(many.held) == sorted(many.used) == ["b"]
+    assert many.of == {other: {"b"}}
 
 
 @pytest.mark.parametrize("numbers", [[0], [7], [8], [0, 1, 2, 3], [5, 100_000], list(range(1, 400, 3))])

@@ -216,7 +216,7 @@ def small_sizes() -> st.SearchStrategy[Tuning]:
         open_stretches=st.sampled_from([1, 2, 4]),
         merged_rows=st.sampled_from([1, 3, 1_000]),
         copy_bytes=st.sampled_from([0, 100, 1_000, 100_000]),
-        copy_steps=st.sampled_from([0, 1, 256]),
+        copy_seconds=st.sampled_from([0, 60]),
         range_records=st.sampled_from([1, 16]),
         range_rows=st.sampled_from([1, 3, 1_000]),
         read_whole_rows=st.sampled_from([0, 5, 1_000]),

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from fresh import printed
+from tidegate.kernel.state.copies import Copies, Numbers, Partition
+from tidegate.kernel.suppress import key_index
+from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.worker import memory
 
 pytestmark = [
@@ -104,3 +107,25 @@ def test_what_is_in_use_and_what_is_not() -> None:
     held = np.ones(4 << 20)
     assert memory._resident() - before[1] > 0.9 * held.nbytes
     assert abs(memory._unused() - before[0]) < 0.3 * held.nbytes
+
+
+def test_a_large_process_drops_copies_that_no_step_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, size = [0.0], [0]
+    held, few = Copies(clock=lambda: now[0]), Numbers.of(np.array([1_000, 2_000]))
+    monkeypatch.setattr(memory, "COPIES", held)
+    monkeypatch.setattr(memory, "_resident", lambda: size[0])
+    monkeypatch.setattr(key_index, "_cache", indexes := {"ended": key_index._Content(used=0.0)})
+    monkeypatch.setattr(key_index.time, "monotonic", lambda: now[0])
+    held.put(Partition("query", 0), "ended", few, Tuning())
+    now[0] = 30.0
+    held.put(Partition("query", 1), "runs", few, Tuning())
+    indexes["runs"] = key_index._Content(used=30.0)
+    size[0], now[0] = 320 << 20, 60.0
+    memory.keep()
+    assert set(held.held) == set(indexes) == {"ended", "runs"}
+    size[0], now[0] = 321 << 20, 59.9
+    memory.keep()
+    assert set(held.held) == set(indexes) == {"ended", "runs"}
+    now[0] = 60.0
+    memory.keep()
+    assert set(held.held) == set(indexes) == {"runs"}

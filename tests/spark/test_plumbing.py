@@ -25,6 +25,7 @@ from spark.toys import (
     ProcessStage,
     RawPack,
     StoreStage,
+    TaskStage,
 )
 from tidegate.errors import TidegateError, TidegateWarning
 from tidegate.runtime.spark.flow import Input, flow
@@ -183,6 +184,22 @@ def test_map_tasks_and_stateful_tasks_share_their_workers(
     rows = [row for each in batches.rows for row in each]
     mapped, stepped = ({row[of] for row in rows} for of in ("mapped", "stepped"))
     assert mapped.isdisjoint(stepped) == simplified
+
+
+def test_a_task_has_one_name_in_all_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """A worker tells copies of state apart by it, so other queries and other operators have other names."""
+    names = []
+    for folder, operator, keys in (("query", "one", "ab"), ("query", "other", "c"), ("another", "one", "a")):
+        query = Batches(spark, tmp_path / folder)
+        for key in keys:
+            query.write(key)
+        source = query.source(maxFilesPerTrigger="1")
+        query.drain(flow([Input(source, [F.col("key")], RawPack(TASKS))], stage=TaskStage(operator), tasks=TASKS))
+        first, last = ({row["task"] for row in query.rows[at]} for at in (0, -1))
+        assert first == last
+        names += sorted(first)
+    assert len(set(names)) == len(names) == 3 * TASKS
+    assert not any(name.startswith("None") for name in names)
 
 
 def test_a_large_blob_arrives_whole(batches: Batches) -> None:

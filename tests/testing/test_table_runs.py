@@ -15,6 +15,7 @@ from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
 from tidegate.kernel.state.frames import Encoded
 from tidegate.kernel.state.keyed_runs import KeyedRuns
+from tidegate.kernel.state.sorted_runs import Part
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import TABLE_RIGHT
@@ -51,13 +52,18 @@ def lookups(schema: pa.Schema = PRICES, **table: Any) -> tg.KStream:
 
 def ranges(driver: TopologyTestDriver) -> list[list[int]]:
     """Number of versions in each run of each range of the table."""
+    return [[part.rows for part in parts] for parts in stored_runs(driver)]
+
+
+def stored_runs(driver: TopologyTestDriver) -> list[list[Part]]:
+    """The runs of each range of the table."""
     [store] = driver.state().stores
     state = State.open(store)
     if state is None:
         return []
     table = KeyedRuns.of(state.right, Section(state.store, TABLE_RIGHT), lambda rows: rows)
     there = [number for number in table.index if table.index[number].segments]
-    return [[part.rows for part in table.runs.contents(number).runs] for number in there]
+    return [table.runs.contents(number).runs for number in there]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -293,6 +299,32 @@ def test_a_copy_is_made_from_one_table_of_a_run_at_a_time(copied: bool, monkeypa
     assert [row["price"] for row in driver.read_output()] == [7]
     assert len(copies.held) == copied
     assert (max(together) <= 3) == copied, together
+
+
+def test_a_worker_drops_copies_of_runs_that_another_one_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers run the steps of a task, by turns or at random."""
+    draw = random.Random(1)
+    workers = [Copies(), Copies()]
+    driver = TopologyTestDriver(lookups(), tuning=Tuning(read_whole_rows=0, block_rows=4))
+    dropped = 0
+    for number in range(40):
+        worker = workers[number % 2 if number < 20 else draw.randrange(2)]
+        monkeypatch.setattr(sorted_runs, "COPIES", worker)
+        before = set(worker.held)
+        users = [f"user {draw.randrange(100)}" for _ in range(draw.choice([1, 2, 30]))]
+        prices = [
+            {"user": user, "ts": number, "p": 0, "o": 100 * number + at, "price": at, "gone": False}
+            for at, user in enumerate(users)
+        ]
+        driver.pipe_batch(prices, "prices")
+        asked = {"user": users[0], "ts": number, "amount": 1, "p": 0, "o": number}
+        driver.pipe_batch([asked], "orders")
+        assert driver.read_output()[0]["price"] is not None
+        [runs] = stored_runs(driver)
+        assert set(worker.held) <= {run.digest for run in runs}
+        assert set(worker.held) == {digest for digests in worker.of.values() for digest in digests}
+        dropped += len(before - set(worker.held))
+    assert dropped > 20
 
 
 def test_a_large_table_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

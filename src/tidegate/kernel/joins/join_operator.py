@@ -10,7 +10,6 @@ from tidegate.kernel.exchange.batch import JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, Progress, arrived, with_progress
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator
-from tidegate.kernel.state.copies import COPIES
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.stream_time import NEVER
@@ -29,7 +28,6 @@ class JoinOperator(Operator):
         Returns the records and the time progress of each side. A join that does not use the time of its sides has no
         progress.
         """
-        COPIES.step += 1
         joined = self.layout.op.joined
         assert joined is not None
         if not joined.needs_time_progress:

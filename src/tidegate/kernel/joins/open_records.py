@@ -154,7 +154,7 @@ class OpenRecords:
         segments = [joined_segment(kept + at) for at in range(max(1, len(merged)))]
         frame = frames.encode(frames.SEGMENT, {}, pa.table({"after": np.diff(whole, prepend=0)}))
         part = self.runs.replace(start, segments, merged, frame, len(whole))
-        self.runs.copies.put(part.digest, Numbers.of(whole), self._tuning)
+        self.runs.hold(start, part, Numbers.of(whole))
         self.runs.say(start, Contents(contents.runs, [*contents.joined[:kept], part]))
 
     def opened_from(self, start: int, timestamp: int) -> None:
@@ -186,7 +186,7 @@ class OpenRecords:
         known = self.runs.copies.get(part.digest)
         if not isinstance(known, Numbers):
             known = Numbers.of(np.cumsum(ints(self.runs.decoded(start, joined_segment(at))["after"])))
-            self.runs.copies.put(part.digest, known, self._tuning)
+            self.runs.hold(start, part, known)
         return known
 
 

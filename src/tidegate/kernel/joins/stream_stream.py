@@ -34,7 +34,7 @@ from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
-from tidegate.kernel.state.copies import COPIES, distinct
+from tidegate.kernel.state.copies import distinct
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
@@ -88,7 +88,6 @@ class StreamStreamJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterator[pa.Table]:
         assert isinstance(batch, JoinBatch)
-        COPIES.step += 1
         kept = self._kept(state, LEFT), self._kept(state, RIGHT)
         staying = _Staying(), _Staying()
         parts = self._parts(batch, kept, staying, closes_at)

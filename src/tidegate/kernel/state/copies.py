@@ -4,14 +4,20 @@ The process holds the upper halves of the hashes of a run, four bytes a record, 
 can be read (`columns.row_bytes`, `state.store.Store.beside`). The store has every run as a frame. A copy is found by
 the digest of its frame, so it is never out of date. A worker without a copy, because it is new or had no room, decodes
 the frame. For runs whose records close the process also holds their order by time, another twelve bytes a record.
+
+A worker runs tasks of many queries, and other workers run the same tasks. So a copy leaves in three ways: this worker
+replaces its run; this worker reads that another one has replaced it (`Copies.keep_only`); or no step has used the copy
+for a minute, and its room is needed (`Copies.room`, `Copies.drop_unused`).
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from itertools import takewhile
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -159,46 +165,77 @@ class Run:
             yield self.part(low, min(low + step, rows), columns)
 
 
+class Partition(NamedTuple):
+    """A partition of a table: the `Store.task` that owns the table, and the number of the partition in it."""
+
+    task: str
+    number: int
+
+
+class Use(NamedTuple):
+    """The last use of a copy (`Copies.clock`, in seconds), and the partition whose run the copy has."""
+
+    seconds: float
+    partition: Partition
+
+
 @dataclass
 class Copies:
     """The copies that this process holds, by the digests of their frames."""
 
     held: dict[str, Held] = field(default_factory=dict)
-    used: dict[str, int] = field(default_factory=dict)
-    """The step that last used each copy, least recently used first."""
-    step: int = 0
+    used: dict[str, Use] = field(default_factory=dict)
+    """The last use of each copy, the least recently used copy first."""
+    of: dict[Partition, set[str]] = field(default_factory=dict)
+    """The digests of the copies of each partition."""
+    clock: Callable[[], float] = time.monotonic
 
     def get(self, digest: str) -> Held | None:
         found = self.held.get(digest)
         if found is not None:
-            self._use(digest)
+            self.used[digest] = Use(self.clock(), self.used.pop(digest).partition)
         return found
 
-    def put(self, digest: str, one: Held, tuning: Tuning) -> None:
-        """Hold a copy by its digest, if there is room for it."""
+    def put(self, partition: Partition, digest: str, one: Held, tuning: Tuning) -> None:
+        """Hold a copy of a run of a partition by its digest, if there is room for it."""
+        self.drop(digest)
         if self.room(one.memory, tuning):
             self.held[digest] = one
-            self._use(digest)
+            self.used[digest] = Use(self.clock(), partition)
+            self.of.setdefault(partition, set()).add(digest)
+
+    def keep_only(self, partition: Partition, digests: set[str]) -> None:
+        """Drop all copies of a partition but these: it has no other runs any more."""
+        for digest in self.of.get(partition, set()) - digests:
+            self.drop(digest)
 
     def room(self, needed: int, tuning: Tuning) -> bool:
-        """Whether there is room for so many bytes; evicts copies that `Tuning.copy_steps` steps did not use."""
+        """Whether there is room for so many bytes; evicts copies that no step used for `Tuning.copy_seconds`."""
         room = tuning.copy_bytes - needed - sum(other.memory for other in self.held.values())
-        while room < 0 and self.used:
-            oldest, step = next(iter(self.used.items()))
-            if step > self.step - tuning.copy_steps:
-                return False
-            room += self.held[oldest].memory
-            self.drop(oldest)
+        for digest in self._unused(tuning.copy_seconds):
+            if room >= 0:
+                break
+            room += self.held[digest].memory
+            self.drop(digest)
         return room >= 0
+
+    def drop_unused(self, seconds: float) -> None:
+        """Drop the copies that no step used for so many seconds."""
+        for digest in self._unused(seconds):
+            self.drop(digest)
 
     def drop(self, digest: str) -> None:
         """Drop the copy with this digest, if there is one."""
-        self.held.pop(digest, None)
-        self.used.pop(digest, None)
+        if self.held.pop(digest, None) is not None:
+            partition = self.used.pop(digest).partition
+            self.of[partition].remove(digest)
+            if not self.of[partition]:
+                del self.of[partition]
 
-    def _use(self, digest: str) -> None:
-        self.used.pop(digest, None)
-        self.used[digest] = self.step
+    def _unused(self, seconds: float) -> list[str]:
+        """The digests of copies that no step used for so many seconds, the least recently used copy first."""
+        last = self.clock() - seconds
+        return list(takewhile(lambda digest: self.used[digest].seconds <= last, self.used))
 
 
 COPIES = Copies()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import Extents, extents, has_form, together
 from tidegate.kernel.state import frames
-from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Run
+from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Held, Partition, Run
 from tidegate.kernel.state.run_merging import Between, InTable, Sorted, merged_parts
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import CONTENTS_SEGMENT
@@ -70,7 +70,9 @@ class SortedRuns:
         """The contents of a partition that was stored before."""
         if number not in self.known:
             stored, _ = frames.decode(frames.SEGMENT, self.store.read(number, CONTENTS_SEGMENT))
-            self.known[number] = Contents(*([Part(*part) for part in stored[name]] for name in ("runs", "joined")))
+            found = Contents(*([Part(*part) for part in stored[name]] for name in ("runs", "joined")))
+            self.copies.keep_only(self._partition(number), {part.digest for part in (*found.runs, *found.joined)})
+            self.known[number] = found
         return self.known[number]
 
     def say(self, number: int, contents: Contents) -> None:
@@ -145,7 +147,7 @@ class SortedRuns:
         """`replace` with the frame of a run, whose copy, if any, is held from now on."""
         part = self.replace(number, segments, sources, frame, rows)
         if copy is not None:
-            self.copies.put(part.digest, copy, self.tuning)
+            self.hold(number, part, copy)
         return part
 
     def replace(self, number: int, segments: Sequence[int], sources: Iterable[Part], frame: bytes, rows: int) -> Part:
@@ -157,6 +159,10 @@ class SortedRuns:
             self.copies.drop(one.digest)
         return Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
 
+    def hold(self, number: int, part: Part, copy: Held) -> None:
+        """Hold a copy of a part of a partition, if there is room for it."""
+        self.copies.put(self._partition(number), part.digest, copy, self.tuning)
+
     def forget(self, number: int, parts: Iterable[Part]) -> None:
         """Drop a partition with these runs; `parts` is empty if it was never stored."""
         parts = list(parts)
@@ -166,6 +172,9 @@ class SortedRuns:
         if parts:
             self.store.remove(number, CONTENTS_SEGMENT)
             del self.known[number]
+
+    def _partition(self, number: int) -> Partition:
+        return Partition(self.store.task, number)
 
     def _room(self, runs: list[Sorted], total: int) -> bool:
         # The copies of merged runs are dropped when the new run is stored.
@@ -185,7 +194,7 @@ class SortedRuns:
         if self.copies.room(part.rows * RECORD_BYTES, self.tuning) and all(map(has_form, first.schema.types)):
             columns = together([extents(first), *map(extents, _decoded(tables[1:]))])
             if (copy := Run.of(_decoded(tables), columns, part.rows, self.store)) is not None:
-                self.copies.put(part.digest, copy, self.tuning)
+                self.hold(number, part, copy)
                 return copy
         return InTable(concat_tables([first, *_decoded(tables[1:])]))
 

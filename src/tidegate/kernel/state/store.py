@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 from tidegate.kernel.columns.arrays import Ints
@@ -47,6 +48,13 @@ class Store(Protocol):
     def tuning(self) -> Tuning:
         """The sizes that stored objects may reach."""
 
+    @property
+    def task(self) -> str:
+        """A name of the task that has this state: another one than that of other tasks whose steps this process runs.
+
+        Two tasks of one name are correct, and slower: each drops copies of the other (`kernel.state.copies`).
+        """
+
     def get(self, name: str) -> bytes | None:
         """The named value, None if it was never put."""
 
@@ -69,6 +77,9 @@ class Store(Protocol):
         """Keep bytes beside the worker, not in the store; None if there is no room for them."""
 
 
+_numbers = count()
+
+
 @dataclass
 class DictStore:
     """A store in memory, for the test driver and for static input."""
@@ -76,6 +87,7 @@ class DictStore:
     values: dict[str, bytes] = field(default_factory=dict)
     log: dict[tuple[int, int], bytes] = field(default_factory=dict)
     tuning: Tuning = DEFAULT
+    task: str = field(default_factory=lambda: f"store {next(_numbers)}", compare=False)
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name)
@@ -111,6 +123,10 @@ class Overlay:
     @property
     def tuning(self) -> Tuning:
         return self.below.tuning
+
+    @property
+    def task(self) -> str:
+        return self.below.task
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name, self.below.get(name))
@@ -156,6 +172,10 @@ class Section:
     @property
     def tuning(self) -> Tuning:
         return self.store.tuning
+
+    @property
+    def task(self) -> str:
+        return f"{self.store.task}, from {self.table.place(0)}"
 
     def get(self, name: str) -> bytes | None:
         return self.store.get(name)

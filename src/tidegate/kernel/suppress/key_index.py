@@ -9,6 +9,7 @@ whether its copy is current, and from where on to read. The keys of a dropped ti
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,8 @@ class _Content:
     bounds: list[int] = field(default_factory=lambda: [0])
     chunks: list[Table] = field(default_factory=lambda: [Table.of(_NONE)])
     recent: Words = field(default_factory=lambda: _NONE)
+    used: float = 0.0
+    """The time of the last use (`time.monotonic`, in seconds)."""
 
     def find(self, wanted: Words) -> Ints:
         """The code of each wanted hash, -1 if it is not there."""
@@ -52,6 +55,13 @@ class _Content:
 
 
 _cache: dict[str, _Content] = {}
+
+
+def drop_unused(seconds: float) -> None:
+    """Drop the indexes of this process that no step used for so many seconds."""
+    last = time.monotonic() - seconds
+    for owner in [owner for owner, content in _cache.items() if content.used <= last]:
+        del _cache[owner]
 
 
 @dataclass
@@ -134,7 +144,7 @@ class Index:
         return content
 
     def _keep(self, content: _Content) -> None:
-        content.tokens = list(self.tokens)
+        content.tokens, content.used = list(self.tokens), time.monotonic()
         _cache.pop(self.owner, None)
         _cache[self.owner] = content
         while len(_cache) > _CACHED:

@@ -15,9 +15,7 @@ from pyspark.sql import Column, DataFrame
 from tidegate.errors import CheckpointError, TidegateError
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Lane, Staged, staged
-
-QUERY_ID = "sql.streaming.queryId"
-"""Spark's property of a job with the id of its query, which the checkpoint keeps."""
+from tidegate.runtime.spark.worker.processor import QUERY_ID
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.kernel.state.copies import COPIES
+from tidegate.kernel.suppress import key_index
+from tidegate.kernel.tuning import DEFAULT
+
 # Parameters of mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 128 << 20
@@ -44,11 +48,15 @@ def keep(most: int = MOST_BYTES) -> None:
     A batch takes and frees columns of some megabytes, and glibc returns each to the machine: to touch as many new
     pages, one fault for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose
     free memory numpy could not use; here both use malloc. Fragments of free memory grow over batches of different
-    sizes, so from `most` on all free memory goes back if it is worth it (decision 0015).
+    sizes, so from `most` on all free memory goes back if it is worth it (decision 0015). Copies of state that no step
+    of the last minute used become free memory first: their query may have ended (decision 0076).
     """
     _use_again()
-    if _resident() > most and _unused() > _after.unused + MORE_BYTES:
-        give_back()
+    if _resident() > most:
+        COPIES.drop_unused(DEFAULT.copy_seconds)
+        key_index.drop_unused(DEFAULT.copy_seconds)
+        if _unused() > _after.unused + MORE_BYTES:
+            give_back()
 
 
 @cache

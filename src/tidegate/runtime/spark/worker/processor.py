@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # Longest time until a timer (ms): after a restart with a shorter limit a later timer would be too late.
 LOOK_AGAIN_MS = 10_000
 
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's property of a job, and of its tasks, with the id of the streaming query, which the checkpoint keeps."""
+
 MOST_KEYS = 64
 """Most tasks whose state a task without rows looks for; each costs two round trips to the JVM."""
 
@@ -98,7 +101,14 @@ class StageProcessor(StatefulProcessor):
     def _store(self) -> SparkStore:
         from tidegate.runtime.spark.worker.state import SparkStore
 
-        return SparkStore(self._variable, self._tuning)
+        return SparkStore(self._variable, self._tuning, self._task)
+
+    @property
+    def _task(self) -> str:
+        """A name that tells this task from the others that the worker runs: query, operator and partition."""
+        task = TaskContext.get()
+        assert task is not None
+        return f"{task.getLocalProperty(QUERY_ID)}, {hash(self._sealed)}, {task.partitionId()}"
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True

@@ -24,8 +24,9 @@ class SparkStore:
     version writes all. The variable's name, its schema and the place of each named value are part of every checkpoint.
     """
 
-    def __init__(self, variable: Any, tuning: Tuning = DEFAULT) -> None:
+    def __init__(self, variable: Any, tuning: Tuning = DEFAULT, task: str = "") -> None:
         self.tuning = tuning
+        self.task = task
         self._log = variable
 
     def get(self, name: str) -> bytes | None:
