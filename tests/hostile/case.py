@@ -172,9 +172,9 @@ class Case:
         """The topology as Python that defines `table`; `sources` are DataFrames, or names if it is unbound."""
         raise NotImplementedError
 
-    def table(self, *frames: Any) -> Any:
-        """The topology of tidegate."""
-        space: dict[str, Any] = {"tg": tg, "pa": pa, "f": functions, "stamp": pa.int64()}
+    def table(self, *frames: Any, module: Any = tg) -> Any:
+        """The topology of tidegate, whose names are taken from `module`."""
+        space: dict[str, Any] = {"tg": module, "pa": pa, "f": functions, "stamp": pa.int64()}
         space |= {"nan": math.nan, "inf": math.inf, "Decimal": Decimal}
         space["sources"] = frames or self.names
         exec(self.code(not frames), space)

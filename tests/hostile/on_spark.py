@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
+import tidegate as tg
 from hostile import functions
 from hostile.case import Case, Row, Source
 from hostile.drawn import scenario
@@ -62,6 +63,58 @@ PENDING_ON_SPARK = {
     "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
 }
 """Shapes that are not drawn for Spark, with the reason."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Parquet files of a source that the workers read themselves, by `tg.files.source`."""
+
+    spark: SparkSession
+    path: Path
+    schema: StructType
+
+    def stream(self, **more: Any) -> Any:
+        options = {"maxFilesPerTrigger": str(READERS)}
+        return tg.files.source(self.spark, str(self.path), schema=self.schema, options=options, **more)
+
+
+class WithFolders:
+    """The names of tidegate; `stream` takes a Folder too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tg, name)
+
+    @staticmethod
+    def stream(source: Any, **more: Any) -> Any:
+        return source.stream(**more) if isinstance(source, Folder) else tg.stream(source, **more)
+
+
+def reads_files(what: Case, side: int) -> bool:
+    """Whether the workers read the files of a source themselves. Tables are read by Spark."""
+    return what.sources[side].deleted is None and Random(f"door {what.seed} {side}").random() < 0.4
+
+
+def writer_of(what: Case, side: int) -> dict[str, Any]:
+    """Settings of the writer of a source's files: those of Arrow, or for `reads_files` any."""
+    if not reads_files(what, side):
+        return {}
+    random = Random(f"writer {what.seed} {side}")
+    drawn = {
+        "use_dictionary": [True, True, False],
+        "dictionary_pagesize_limit": [1, 40],
+        # Arrow does not read some lists in tiny pages (`files.all_rows`).
+        **({} if _has_lists(what, side) else {"data_page_size": [1, 64]}),
+        "row_group_size": [1, 2, 5],
+        "data_page_version": ["1.0", "2.0"],
+        "version": ["1.0", "2.6"],
+        "compression": ["none", "snappy", "zstd"],
+        "store_schema": [True, False],
+    }
+    return {name: random.choice(choices) for name, choices in drawn.items() if random.random() < 0.4}
+
+
+def _has_lists(what: Case, side: int) -> bool:
+    return any("list_" in str(kind) or "map_" in str(kind) for _, kind in what.sources[side].columns)
 
 
 @dataclass
@@ -309,16 +362,21 @@ class _Query:
                         told = observed(row)
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 
-    def _sources(self, at: int, what: Case) -> list[DataFrame]:
-        frames = []
+    def _sources(self, at: int, what: Case) -> list[DataFrame | Folder]:
+        sources: list[DataFrame | Folder] = []
         for side, source in enumerate(what.sources):
             schema = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False)
+            path = self.folder / f"in{at}-{side}"
+            if reads_files(what, side):
+                sources.append(Folder(self.spark, path, schema))
+                continue
             reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
-            frames.append(reader.parquet(str(self.folder / f"in{at}-{side}")))
-        return frames
+            sources.append(reader.parquet(str(path)))
+        return sources
 
     def _frames(self, drains: bool = False) -> list[DataFrame]:
-        tables = [what.table(*self._sources(at, what)) for at, what in enumerate(self.group)]
+        module = WithFolders()
+        tables = [what.table(*self._sources(at, what), module=module) for at, what in enumerate(self.group)]
         return [to_df(table.node, drains, tuning=what.tuning) for table, what in zip(tables, self.group, strict=True)]
 
     def _write(self, at: int, what: Case, number: int) -> None:
@@ -332,7 +390,7 @@ class _Query:
                 target = folder / f"{self.written + reader:05}.parquet"
                 hidden = folder / f".{target.name}"
                 part = [record for place, record in mine if place % READERS == reader]
-                pq.write_table(_table(part, source), hidden)
+                pq.write_table(_table(part, source), hidden, **writer_of(what, side))
                 stamp = FIRST_FILE_S + self.written + reader
                 os.utime(hidden, (stamp, stamp))
                 hidden.rename(target)

@@ -301,7 +301,7 @@ def test_copies_that_nobody_asks_for_make_room() -> None:
     many.drop("a")
     many.drop("a")
     assert list(many.used) == ["c"]
-    assert many.of == {other: {"c"}}
+    assert many.by_partition == {other: {"c"}}
 
 
 def test_copies_of_a_query_that_has_ended_are_dropped() -> None:
@@ -315,7 +315,7 @@ def test_copies_of_a_query_that_has_ended_are_dropped() -> None:
     assert many.get("a") is few
     many.drop_unused(60)
     assert sorted(many.held) == ["a", "c"]
-    assert many.of == {Partition("task", 0): {"a"}, Partition("task", 2): {"c"}}
+    assert many.by_partition == {Partition("task", 0): {"a"}, Partition("task", 2): {"c"}}
 
 
 def test_copies_of_runs_that_another_worker_replaced_are_dropped() -> None:
@@ -330,7 +330,7 @@ def test_copies_of_runs_that_another_worker_replaced_are_dropped() -> None:
     many.keep_only(one, set())
     many.keep_only(other, {"b"})
     assert sorted(many.held) == sorted(many.used) == ["b"]
-    assert many.of == {other: {"b"}}
+    assert many.by_partition == {other: {"b"}}
 
 
 @pytest.mark.parametrize("numbers", [[0], [7], [8], [0, 1, 2, 3], [5, 100_000], list(range(1, 400, 3))])

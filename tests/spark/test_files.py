@@ -239,6 +239,18 @@ def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, mes
         opened(tmp_path / "a.parquet", schema)
 
 
+@pytest.mark.parametrize("columns", [["user", "list"], ["list"]])
+def test_a_file_that_arrow_reads_in_part(tmp_path: Path, columns: list[str]) -> None:
+    """Of a list that is alone in a row group with tiny pages Arrow gives no row, and Spark gives it."""
+    table = pa.table({"user": ["a"], "list": pa.array([[1, 2]], pa.list_(pa.int64()))})
+    pq.write_table(table, tmp_path / "a.parquet", data_page_size=1)
+    with pytest.raises(InputError, match=r"a\.parquet has 1 rows, and Arrow reads 0 of them\..* tg\.stream over spark"):
+        opened(tmp_path / "a.parquet", table.select(columns).schema)
+    assert opened(tmp_path / "a.parquet", table.select(["user"]).schema) == [{"user": "a"}]
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert opened(tmp_path / "a.parquet", table.select(columns).schema) == table.select(columns).to_pylist()
+
+
 def test_a_store_that_arrow_does_not_know() -> None:
     paths = pa.RecordBatch.from_pydict({PATH: ["oss://bucket/a.parquet"]})
     with pytest.raises(InputError, match=r"Arrow knows no store for oss://bucket/a\.parquet"):

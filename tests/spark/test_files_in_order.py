@@ -37,6 +37,7 @@ from tidegate.runtime.spark.files.stores import Root
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
 NS = 1_767_225_600_000_000_000
+FIRST_MINUTE = NS // 60_000_000_000
 SCHEMA = "user string, ts timestamp, n int"
 TIME: dict[str, Any] = {"key": "user", "timestamp": "ts"}
 FORMATS = ("json", "csv", "parquet", "orc")
@@ -276,6 +277,40 @@ def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format:
     days = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 hour")).agg(days=tg.max("day"))
     [row] = drained(days.to_df(), tmp_path / "checkpoint")[-1]
     assert str(row["days"]) == "2026-01-02"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_times_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """A time without a zone is in the session's, as for Spark's reader; whether Spark or Arrow reads the lines."""
+    given = {"2026-01-01 00%3A30%3A00": 0, "2026-01-01T02%3A40%3A00+01%3A00": 1, "__HIVE_DEFAULT_PARTITION__": 2}
+    for at, n in given.items():
+        write(tmp_path / "in" / f"at={at}" / f"{n}.{format}", [record(n, n)], NS + n)
+    how = {"format": format, "schema": SCHEMA + ", at timestamp", "streaming": False}
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before == "UTC"
+    try:
+        for zone, minute in (("UTC", 30), ("America/New_York", 330)):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            mine = tg.files.ordered(spark, str(tmp_path / "in"), **how)
+            wanted = spark.read.schema(how["schema"]).format(format).load(str(tmp_path / "in"))
+            assert plain(mine.select("n", "at")) == plain(wanted.select("n", "at"))
+            stream = tg.files.source(spark, str(tmp_path / "in"), key="n", timestamp="at", ordered=True, **how)
+            windows = tg.TimeWindows.of_size_and_grace("1 minute", "1 day")
+            minutes = stream.group_by_key().windowed_by(windows).count()
+            starts = {row["n"]: row["window"].start // 60_000 for row in collect(minutes.to_df())}
+            assert starts == {0: FIRST_MINUTE + minute, 1: FIRST_MINUTE + 100}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_folder_with_a_value_of_another_type(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    write(tmp_path / "in" / "at=yesterday" / f"0.{format}", [record(0, 0)], NS)
+    how = {"format": format, "schema": SCHEMA + ", at timestamp", "streaming": False}
+    stream = tg.files.source(spark, str(tmp_path / "in"), key="n", timestamp="at", ordered=True, **how)
+    counts = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute")).count()
+    with pytest.raises(Exception, match=rf"InputError: The file \S*at=yesterday/0\.{format} lies in a folder at=yest"):
+        counts.to_df().collect()
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -322,7 +322,7 @@ def test_a_worker_drops_copies_of_runs_that_another_one_replaced(monkeypatch: py
         assert driver.read_output()[0]["price"] is not None
         [runs] = stored_runs(driver)
         assert set(worker.held) <= {run.digest for run in runs}
-        assert set(worker.held) == {digest for digests in worker.of.values() for digest in digests}
+        assert set(worker.held) == {digest for digests in worker.by_partition.values() for digest in digests}
         dropped += len(before - set(worker.held))
     assert dropped > 20
 

@@ -186,7 +186,7 @@ class Copies:
     held: dict[str, Held] = field(default_factory=dict)
     used: dict[str, Use] = field(default_factory=dict)
     """The last use of each copy, the least recently used copy first."""
-    of: dict[Partition, set[str]] = field(default_factory=dict)
+    by_partition: dict[Partition, set[str]] = field(default_factory=dict)
     """The digests of the copies of each partition."""
     clock: Callable[[], float] = time.monotonic
 
@@ -202,11 +202,11 @@ class Copies:
         if self.room(one.memory, tuning):
             self.held[digest] = one
             self.used[digest] = Use(self.clock(), partition)
-            self.of.setdefault(partition, set()).add(digest)
+            self.by_partition.setdefault(partition, set()).add(digest)
 
     def keep_only(self, partition: Partition, digests: set[str]) -> None:
         """Drop all copies of a partition but these: it has no other runs any more."""
-        for digest in self.of.get(partition, set()) - digests:
+        for digest in self.by_partition.get(partition, set()) - digests:
             self.drop(digest)
 
     def room(self, needed: int, tuning: Tuning) -> bool:
@@ -228,9 +228,9 @@ class Copies:
         """Drop the copy with this digest, if there is one."""
         if self.held.pop(digest, None) is not None:
             partition = self.used.pop(digest).partition
-            self.of[partition].remove(digest)
-            if not self.of[partition]:
-                del self.of[partition]
+            self.by_partition[partition].remove(digest)
+            if not self.by_partition[partition]:
+                del self.by_partition[partition]
 
     def _unused(self, seconds: float) -> list[str]:
         """The digests of copies that no step used for so many seconds, the least recently used copy first."""

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidegate.errors import InputError
+from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.stores import Root
 
 LOG = "_delta_log"
@@ -148,7 +149,8 @@ class Log:
 
         with self.root.opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
             columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol"]
-            for batch in file.iter_batches(1 << 14, columns=columns):
+            batches = file.iter_batches(1 << 14, columns=columns)
+            for batch in all_rows(batches, file.metadata.num_rows, f"{LOG}/{name}"):
                 for row in batch.to_pylist():
                     yield {kind: _plain(of) for kind, of in row.items() if of is not None}
 

@@ -87,7 +87,7 @@ def source(
     partitions = StructType([each for each in columns.fields.fields if each.name in columns.partitions])
     in_files = StructType([each for each in columns.fields.fields if each.name not in columns.partitions])
     names = names_of(in_files.names, partitions.names, TAKEN)
-    found = Source(catalog.log.root, listing, in_files, partitions, names, ordered=True)
+    found = Source(catalog.log.root, listing, in_files, partitions, names, ordered=True, zone="UTC")
     reading = ColumnReading(
         found, columnar.Columns(pa.schema([]), "parquet", columns.physical, sparse=True, ids=columns.ids)
     )

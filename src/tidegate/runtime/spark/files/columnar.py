@@ -6,7 +6,6 @@ source of binary files lists them, or in the order of a catalog (`listed`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,8 +16,9 @@ import pyarrow.compute as pc
 from tidegate.errors import InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files import deletion_vector, dictionary_pages, place
+from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.deletion_vector import DELETED
-from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
+from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
 from tidegate.runtime.spark.files.stores import Root, located
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 
@@ -66,12 +66,14 @@ class Columns:
         with pq.ParquetFile(source) as file:
             if not self.ids:
                 there = self._there(path, file.schema_arrow)
-                yield from dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
+                batches = dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
+                yield from all_rows(batches, file.metadata.num_rows, path)
                 return
             called = {self._by_id(each): each.name for each in file.schema_arrow}
             there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
             read, kept = [called[name] for name in there], {called[name] for name in kept if name in there}
-            for batch in dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept):
+            batches = dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept)
+            for batch in all_rows(batches, file.metadata.num_rows, path):
                 yield pa.record_batch([batch.column(called[name]) for name in there], there)
 
     def _by_id(self, found: pa.Field) -> str | None:
@@ -84,8 +86,8 @@ class Columns:
 
         file = orc.ORCFile(source)
         there = self._there(path, file.schema)
-        for stripe in range(file.nstripes):
-            yield file.read_stripe(stripe, columns=there)
+        stripes = (file.read_stripe(stripe, columns=there) for stripe in range(file.nstripes))
+        yield from all_rows(stripes, file.nrows, path)
 
     def _there(self, path: str, found: pa.Schema) -> list[str]:
         """The columns to read, under their names in the file. Raises InputError for one that is missing."""
@@ -175,12 +177,14 @@ class OrderedFiles(RowDecoder):
 
     columns  reads the columns of a file
     folders  the folder of each column that is a value in names of folders
+    zone     zone of times without a zone in names of folders
     """
 
     root: Root
     schema: pa.Schema
     columns: Columns
     folders: Mapping[str, str] = field(default_factory=dict)
+    zone: str = "UTC"
 
     def keeping_dictionaries(self, names: frozenset[str]) -> RowDecoder:
         return replace(self, columns=replace(self.columns, kept=names.intersection(self.columns.schema.names)))
@@ -200,7 +204,7 @@ class OrderedFiles(RowDecoder):
     def _of_file(self, path: str, number: int, folders: Mapping[str, str | None]) -> Iterator[pa.RecordBatch]:
         name = self.root.named(path)
         values = {
-            each: self._folder(each, folder, value_in(folders, folder, name), name)
+            each: typed(value_in(folders, folder, name), folder, self.schema.field(each).type, name, self.zone)
             for each, folder in self.folders.items()
         }
         row, read = 0, 0
@@ -215,19 +219,6 @@ class OrderedFiles(RowDecoder):
             made |= {each: pa.repeat(value, rows.num_rows) for each, value in values.items()}
             row += rows.num_rows
             yield _of_columns([made[each] for each in self.schema.names], self.schema)
-
-    def _folder(self, column: str, folder: str, value: str | None, file: str) -> pa.Scalar:
-        kind = self.schema.field(column).type
-        text = pa.scalar(value, pa.string())
-        try:
-            if pa.types.is_timestamp(kind) and value is not None and not re.search(r"(?:Z|[+-]\d\d:?\d\d)$", value):
-                return text.cast(pa.timestamp(kind.unit)).cast(kind)
-            return text.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InputError(
-                f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "
-                "or give `schema` with a type that all of them have, such as string."
-            ) from error
 
 
 def _clocked(rows: pa.RecordBatch, clocks: pa.Array | None, at: int) -> pa.RecordBatch:

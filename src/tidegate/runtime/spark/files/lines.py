@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.runtime.spark.files import place
-from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, value_in
+from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
@@ -87,6 +87,8 @@ class Lines:
     names of folders such as day=2026-01-01, as text.
 
     folders  the folder of each column with such a value
+    kinds    the types to which Arrow can cast the text of such columns; of others the text is as in the name
+    zone     zone of times without a zone in names of folders
     """
 
     root: Root
@@ -94,6 +96,8 @@ class Lines:
     skipped: Skipped = field(default=Skipped())
     folders: Mapping[str, str] = field(default_factory=dict)
     chunk: int = CHUNK
+    kinds: Mapping[str, pa.DataType] = field(default_factory=dict)
+    zone: str = "UTC"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep()
@@ -116,7 +120,10 @@ class Lines:
         self, read: Callable[[int], bytes], name: str, number: int, folders: Mapping[str, str | None]
     ) -> Iterator[pa.RecordBatch]:
         row, wants_header = 0, self.skipped.header is not None
-        given = {column: value_in(folders, folder, name) for column, folder in self.folders.items()}
+        given = {
+            column: self._text(column, folder, value_in(folders, folder, name), name)
+            for column, folder in self.folders.items()
+        }
         for lines in split(read, name, self.chunk):
             kept = self.skipped.records(lines)
             if wants_header and kept.any():
@@ -131,6 +138,12 @@ class Lines:
             batch = batch if kept.all() else batch.filter(pa.array(kept))
             if batch.num_rows:
                 yield batch
+
+    def _text(self, column: str, folder: str, value: str | None, file: str) -> str | None:
+        if (kind := self.kinds.get(column)) is None:
+            return value
+        found = typed(value, folder, kind, file, self.zone)
+        return str(found.cast(pa.string())) if pa.types.is_timestamp(kind) and found.is_valid else value
 
 
 def _same(text: str | None, rows: int) -> pa.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +35,8 @@ PATH, NUMBER, VALUES = "path", "number", "values"
 
 LISTING = pa.schema([(PATH, pa.string()), (NUMBER, pa.int64()), (VALUES, pa.string())])
 LISTING_FIELDS = f"{PATH} string, {NUMBER} long, {VALUES} string"
+
+_ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 
 Offset = dict[str, Any]
 """JSON, as the catalog writes it."""
@@ -82,6 +86,21 @@ def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str |
     if folder not in folders:
         raise InputError(f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one.")
     return folders[folder]
+
+
+def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: str) -> pa.Scalar:
+    """The value of a folder as `kind`; a time without a zone is in `zone`. Raises InputError if it is no such value."""
+    text = pa.scalar(value, pa.string())
+    try:
+        if not pa.types.is_timestamp(kind) or value is None or _ZONED.search(value):
+            return text.cast(kind)
+        wall_clock = text.cast(pa.timestamp(kind.unit))
+        return pc.assume_timezone(wall_clock, zone, ambiguous="earliest", nonexistent="latest").cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "
+            "or give `schema` with a type that all of them have, such as string."
+        ) from error
 
 
 def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataFrame:

@@ -36,6 +36,7 @@ class Source:
     folders  the fields in names of folders
     names    the column of each field
     ordered  whether partition and offset are made of the order of the files
+    zone     zone of times without a zone in names of folders: the session's for files, as in Spark; UTC for Delta
     """
 
     root: Root
@@ -44,6 +45,7 @@ class Source:
     folders: StructType
     names: dict[str, str]
     ordered: bool
+    zone: str
 
     @property
     def own(self) -> dict[str, str]:
@@ -97,7 +99,8 @@ class ColumnReading:
         columns = replace(
             self.columns, schema=pa.schema(in_files), names={name: in_file.get(of, of) for name, of in own.items()}
         )
-        return OrderedFiles(self.source.root, wanted, columns, {n: folders[n] for n in wanted.names if n in folders})
+        given = {name: folders[name] for name in wanted.names if name in folders}
+        return OrderedFiles(self.source.root, wanted, columns, given, self.source.zone)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ class LineReading:
             return rows.select(*found), AsRead(wanted)
         lines = self._line_fields(wanted.names)
         fields = StructType([*lines.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        read = partial(_plain, self._reader(lines), plain)
+        # Arrow casts the values of folders, for Spark's parsers too.
+        kinds = {name: wanted.field(name).type for name in self.source.in_folders if name in wanted.names}
+        read = partial(_plain, replace(self._reader(lines), kinds=kinds, zone=self.source.zone), plain)
         judged = self._judged(self.source.listing.mapInArrow(read, fields))
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.

@@ -240,15 +240,14 @@ class _Wanted:
         own = StructType([each for each in fields.fields if each.name not in folders])
         in_folders = StructType([each for each in fields.fields if each.name in folders])
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
-        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered)
+        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, self._zone)
         if self.format in COLUMNAR:
             return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
         return self._of_lines(found, name, timestamp)
 
     def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
-        zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         legacy = not as_written(self.spark)
-        line = None if self.format == "text" else formats.line_format(self.format, self.options, zone, legacy)
+        line = None if self.format == "text" else formats.line_format(self.format, self.options, self._zone, legacy)
         mode = formats.mode_of(self.options)
         corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
         corrupt = formats.option(self.options, "columnNameOfCorruptRecord", corrupt)
@@ -279,7 +278,11 @@ class _Wanted:
         try:
             return str(self.spark._jvm.java.util.TimeZone.getDefault().getID())  # type: ignore[union-attr]  # noqa: SLF001
         except (AttributeError, Py4JError, PySparkException):
-            return str(self.spark.conf.get("spark.sql.session.timeZone"))
+            return self._zone
+
+    @property
+    def _zone(self) -> str:
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
 
 
 def _as_spark_lists_them(

@@ -24,6 +24,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import StructType
 
 from tidegate.errors import DefinitionError, TidegateError
+from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
 from tidegate.runtime.spark.sinks.outputs import Rows
@@ -327,7 +328,7 @@ def _reader(rows: Staged, files: list[Path]) -> pa.RecordBatchReader:
         yield from rows.table.to_batches()
         for file in files:
             with pq.ParquetFile(file) as source:
-                for batch in source.iter_batches():
+                for batch in all_rows(source.iter_batches(), source.metadata.num_rows, str(file)):
                     yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
