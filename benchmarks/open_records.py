@@ -327,14 +327,8 @@ def main() -> None:
     for workload in chosen.workloads:
         for count in chosen.open:
             arguments = ["--measure", workload, "--open", str(count)]
-            arguments += [
-                "--rows",
-                str(chosen.rows),
-                "--batches",
-                str(chosen.batches),
-                "--workers",
-                str(chosen.workers),
-            ]
+            for option, given in (("rows", chosen.rows), ("batches", chosen.batches), ("workers", chosen.workers)):
+                arguments += [f"--{option}", str(given)]
             for name, source in before.sources(chosen.before).items():
                 cost: dict[str, Any] = before.measured("benchmarks.open_records", source, arguments)
                 numbers = "".join(f"{cost[column]:>15,.{1 if column in with_decimal else 0}f}" for column in columns)

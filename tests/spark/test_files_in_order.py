@@ -30,7 +30,7 @@ from tidegate.runtime.spark.files import folder as folders
 from tidegate.runtime.spark.files import lines as text
 from tidegate.runtime.spark.files.columnar import Columns
 from tidegate.runtime.spark.files.folder import Folder
-from tidegate.runtime.spark.files.listed import Listed, stretches
+from tidegate.runtime.spark.files.listed import Listed, stretches, typed
 from tidegate.runtime.spark.files.place import ROW_BITS
 from tidegate.runtime.spark.files.stores import Root
 
@@ -301,6 +301,15 @@ def test_times_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: 
             assert starts == {0: FIRST_MINUTE + minute, 1: FIRST_MINUTE + 100}
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_zone_that_only_java_knows() -> None:
+    at, instants = "2026-01-01 00:30:00", pa.timestamp("us", "UTC")
+    assert typed(at, "at", instants, "a.orc", "+02:00").as_py() == datetime(2025, 12, 31, 22, 30, tzinfo=UTC)
+    with pytest.raises(
+        InputError, match=r"a\.orc lies in a folder at=2026.* does not know the session's zone GMT\+2\."
+    ):
+        typed(at, "at", instants, "a.orc", "GMT+2")
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -95,11 +95,17 @@ def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: st
         if not pa.types.is_timestamp(kind) or value is None or _ZONED.search(value):
             return text.cast(kind)
         wall_clock = text.cast(pa.timestamp(kind.unit))
-        return pc.assume_timezone(wall_clock, zone, ambiguous="earliest", nonexistent="latest").cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(
             f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "
             "or give `schema` with a type that all of them have, such as string."
+        ) from error
+    try:
+        return pc.assume_timezone(wall_clock, zone, ambiguous="earliest", nonexistent="latest").cast(kind)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"The file {file} lies in a folder {folder}={value}, a time without a zone, and Arrow does not know the "
+            f"session's zone {zone}. Set spark.sql.session.timeZone to a name such as Europe/Paris or to +02:00."
         ) from error
 
 
