@@ -106,9 +106,10 @@ class StageProcessor(StatefulProcessor):
     @property
     def _task(self) -> str:
         """A name that tells this task from the others that the worker runs: query, operator and partition."""
-        task = TaskContext.get()
-        assert task is not None
-        return f"{task.getLocalProperty(QUERY_ID)}, {hash(self._sealed)}, {task.partitionId()}"
+        operator, task = hash(self._sealed), TaskContext.get()
+        if task is None:  # a step that runs without Spark, as in tests/simulation
+            return str(operator)
+        return f"{task.getLocalProperty(QUERY_ID)}, {operator}, {task.partitionId()}"
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True
