@@ -316,6 +316,9 @@ def test_copies_of_a_query_that_has_ended_are_dropped() -> None:
     many.drop_unused(60)
     assert sorted(many.held) == ["a", "c"]
     assert many.by_partition == {Partition("task", 0): {"a"}, Partition("task", 2): {"c"}}
+    now[0] = 63.0
+    many.drop_unused(60)
+    assert list(many.held) == ["a"]  # used two seconds ago
 
 
 def test_copies_of_runs_that_another_worker_replaced_are_dropped() -> None:
