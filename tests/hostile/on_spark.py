@@ -10,7 +10,6 @@ query, which then goes on from its checkpoint with a larger bound.
 from __future__ import annotations
 
 import json
-import os
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +27,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-import tidegate as tg
-from hostile import functions
-from hostile.case import Case, Row, Source
+from hostile import files, functions
+from hostile.case import Case, Row
 from hostile.drawn import scenario
 from hostile.runs import differ
 from hostile.steps import Stopped
 from hostile.truths import AnyTruth, truth_of
-from spark.replay import FIRST_FILE_S, observed
+from spark.replay import observed
 from spark.session import builder
 from tidegate import Window
 from tidegate.runtime.spark.attach import to_df
@@ -46,8 +42,6 @@ from tidegate.runtime.spark.checkpoints import draining
 # Workers cannot import test modules: send the functions themselves.
 cloudpickle.register_pickle_by_value(functions)
 
-READERS = 2
-"""Files of a batch; each file is read by a map task of its own."""
 MOST_SECONDS = 600
 REASONS = ("late", "null_key", "null_value", "bad_timestamp", "future")
 OVERLOADED = ("CANNOT_OPEN_SOCKET", "Python worker failed to connect back", "Timed out while waiting")
@@ -55,7 +49,6 @@ OVERLOADED = ("CANNOT_OPEN_SOCKET", "Python worker failed to connect back", "Tim
 AT_ONCE = "0 seconds"
 PLANNED = "planned and not taken"
 """Error of a query that stops before a batch whose wall clock is not set yet."""
-STAMP = pa.timestamp("us", "UTC")
 FOREVER = 2**63 - 1
 
 PENDING_ON_SPARK = {
@@ -63,58 +56,6 @@ PENDING_ON_SPARK = {
     "functions of records past the year 9999": "refused, because they are given datetimes, which Python does not have",
 }
 """Shapes that are not drawn for Spark, with the reason."""
-
-
-@dataclass(frozen=True)
-class Folder:
-    """Parquet files of a source that the workers read themselves, by `tg.files.source`."""
-
-    spark: SparkSession
-    path: Path
-    schema: StructType
-
-    def stream(self, **more: Any) -> Any:
-        options = {"maxFilesPerTrigger": str(READERS)}
-        return tg.files.source(self.spark, str(self.path), schema=self.schema, options=options, **more)
-
-
-class WithFolders:
-    """The names of tidegate; `stream` takes a Folder too."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(tg, name)
-
-    @staticmethod
-    def stream(source: Any, **more: Any) -> Any:
-        return source.stream(**more) if isinstance(source, Folder) else tg.stream(source, **more)
-
-
-def reads_files(what: Case, side: int) -> bool:
-    """Whether the workers read the files of a source themselves. Tables are read by Spark."""
-    return what.sources[side].deleted is None and Random(f"door {what.seed} {side}").random() < 0.4
-
-
-def writer_of(what: Case, side: int) -> dict[str, Any]:
-    """Settings of the writer of a source's files: those of Arrow, or for `reads_files` any."""
-    if not reads_files(what, side):
-        return {}
-    random = Random(f"writer {what.seed} {side}")
-    drawn = {
-        "use_dictionary": [True, True, False],
-        "dictionary_pagesize_limit": [1, 40],
-        # Arrow does not read some lists in tiny pages (`files.all_rows`).
-        **({} if _has_lists(what, side) else {"data_page_size": [1, 64]}),
-        "row_group_size": [1, 2, 5],
-        "data_page_version": ["1.0", "2.0"],
-        "version": ["1.0", "2.6"],
-        "compression": ["none", "snappy", "zstd"],
-        "store_schema": [True, False],
-    }
-    return {name: random.choice(choices) for name, choices in drawn.items() if random.random() < 0.4}
-
-
-def _has_lists(what: Case, side: int) -> bool:
-    return any("list_" in str(kind) or "map_" in str(kind) for _, kind in what.sources[side].columns)
 
 
 @dataclass
@@ -273,7 +214,7 @@ class _Query:
         """Write the files of a batch."""
         for at, what in enumerate(self.group):
             self._write(at, what, number)
-        self.written += READERS
+        self.written += files.READERS
 
     def _run(self, until: int | None = None, **trigger: Any) -> None:
         """Run the available batches, up to number `until`; if a buffer is full, go on with a larger bound."""
@@ -362,38 +303,28 @@ class _Query:
                         told = observed(row)
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 
-    def _sources(self, at: int, what: Case) -> list[DataFrame | Folder]:
-        sources: list[DataFrame | Folder] = []
+    def _sources(self, at: int, what: Case) -> list[DataFrame | files.Folder]:
+        sources: list[DataFrame | files.Folder] = []
         for side, source in enumerate(what.sources):
-            schema = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False)
-            path = self.folder / f"in{at}-{side}"
-            if reads_files(what, side):
-                sources.append(Folder(self.spark, path, schema))
+            path, way = self.folder / f"in{at}-{side}", files.door(what, side)
+            if way.format != files.SPARKS:
+                sources.append(files.Folder(self.spark, path, way, source))
                 continue
-            reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", READERS)
+            schema = from_arrow_schema(source.schema(files.STAMP), prefer_timestamp_ntz=False)
+            reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files.READERS)
             sources.append(reader.parquet(str(path)))
         return sources
 
     def _frames(self, drains: bool = False) -> list[DataFrame]:
-        module = WithFolders()
+        module = files.WithFolders()
         tables = [what.table(*self._sources(at, what), module=module) for at, what in enumerate(self.group)]
         return [to_df(table.node, drains, tuning=what.tuning) for table, what in zip(tables, self.group, strict=True)]
 
     def _write(self, at: int, what: Case, number: int) -> None:
-        there = number < len(what.batches)
-        records = list(zip(what.splits[number], what.batches[number], strict=True)) if there else []
-        for side, source in enumerate(what.sources):
-            folder = self.folder / f"in{at}-{side}"
-            folder.mkdir(parents=True, exist_ok=True)
-            mine = [one for place, one in enumerate(records) if what.side_of(number, place) == side]
-            for reader in range(READERS):
-                target = folder / f"{self.written + reader:05}.parquet"
-                hidden = folder / f".{target.name}"
-                part = [record for place, record in mine if place % READERS == reader]
-                pq.write_table(_table(part, source), hidden, **writer_of(what, side))
-                stamp = FIRST_FILE_S + self.written + reader
-                os.utime(hidden, (stamp, stamp))
-                hidden.rename(target)
+        records = what.batches[number] if number < len(what.batches) else []
+        for side in range(len(what.sources)):
+            mine = [record for place, record in enumerate(records) if what.side_of(number, place) == side]
+            files.write(what, side, mine, self.folder / f"in{at}-{side}", self.written)
 
 
 def _set_time(entry: Path, clock: int) -> None:
@@ -402,18 +333,6 @@ def _set_time(entry: Path, clock: int) -> None:
     told = json.dumps(json.loads(told) | {"batchTimestampMs": clock})
     (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
     entry.write_text("\n".join([version, told, *offsets]))
-
-
-def _table(records: Sequence[Row], what: Source) -> pa.Table:
-    schema = what.schema(STAMP)
-    columns = []
-    for column in schema:
-        values = [record[column.name] for record in records]
-        if column.name == what.timestamp:
-            columns.append(pa.array([v if v is None else v * 1_000 for v in values], pa.int64()).cast(STAMP))
-        else:
-            columns.append(pa.array(values, column.type))
-    return pa.table(columns, schema=schema)
 
 
 def _as_struct(frame: DataFrame) -> DataFrame:

@@ -352,7 +352,10 @@ def test_more_than_is_read_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPa
 def test_the_wall_clock_comes_along() -> None:
     texts = [b'{"amount": 1}', b"[]", b'{"amount": 3}']
     made = list(READER(iter([pa.record_batch([pa.array(texts)], ["value"])])))
-    # As Spark returns it: with the fields that Spark reads, and the batch's clock.
+    # As Spark returns it: with the fields that Spark reads, and the batch's clock, which is never null.
+    (of_plain, of_place) = (made[0].schema.field(name) for name in (plain.PLAIN, plain.AT))
+    clock = pa.field(WALL_CLOCK, pa.int64(), nullable=False)
+    schema = pa.schema([("amount", pa.int64()), of_plain, of_place, clock])
     given = [
         pa.record_batch(
             [
@@ -361,7 +364,7 @@ def test_the_wall_clock_comes_along() -> None:
                 each.column(plain.AT),
                 pa.array([9] * each.num_rows),
             ],
-            ["amount", plain.PLAIN, plain.AT, WALL_CLOCK],
+            schema=schema,
         )
         for each in made
     ]

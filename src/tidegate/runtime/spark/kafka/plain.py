@@ -292,7 +292,9 @@ class Joiner(RowDecoder):
 
     def _joined(self, odd: list[pa.RecordBatch], batch: pa.RecordBatch, at: int) -> Iterator[pa.RecordBatch]:
         clock = [WALL_CLOCK] if WALL_CLOCK in batch.schema.names else []
-        schema = pa.schema([*self.wanted, *(batch.schema.field(name) for name in clock), (AT, pa.int64())])
+        # Spark says of the clock that it is never null, and Arrow says of a new column that it may be.
+        clocks = (batch.schema.field(name).with_nullable(True) for name in clock)
+        schema = pa.schema([*self.wanted, *clocks, (AT, pa.int64())])
         with pa.ipc.open_stream(batch.column(PLAIN)[at].as_buffer()) as stream:
             plain = stream.read_all()
         for name in clock:
