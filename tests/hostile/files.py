@@ -1,6 +1,6 @@
-"""Sources of files that the workers read themselves, by `tg.files.source`, in every format and both orders.
+"""The files of a source: Parquet for Spark's reader, or files of any format for `tg.files.source`, in both orders.
 
-Settings of the writers are drawn too, so that a file is not always as Arrow writes it by default.
+Settings of the writers are drawn too, and so is what Spark does with the rows of its reader.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -37,6 +39,8 @@ STAMP = pa.timestamp("us", "UTC")
 PLAIN_YEARS = range(-2_208_988_800_000, 7_258_118_400_000)
 """Milliseconds of the years 1900 to 2199: a text says such a time as every reader understands it."""
 SPARKS, PARQUET, ORC, JSON, CSV = "Spark's reader", "parquet", "orc", "json", "csv"
+MOVES = ("", "", "repartition", "many tasks", "coalesce", "union", "filter")
+"""Transformations of the rows of Spark's reader; after some of them no task has all rows of a file."""
 _BY_WORKERS = (PARQUET, PARQUET, ORC, JSON, CSV)
 
 
@@ -48,12 +52,14 @@ class Door:
     in_order  whether the files are the order, instead of the columns with partition and offset
     epoch     whether the event time of a line is a number of milliseconds
     null      the text of a null in CSV: Spark reads an empty text as null too, unless another text is null
+    moved     what Spark does with the rows before tidegate has them, one of MOVES
     """
 
     format: str
     in_order: bool = False
     epoch: bool = False
     null: str = ""
+    moved: str = ""
 
     @property
     def suffix(self) -> str:
@@ -65,7 +71,8 @@ def door(what: Case, side: int) -> Door:
     source = what.sources[side]
     random = Random(f"door {what.seed} {side}")
     if random.random() < 0.5:
-        return Door(SPARKS)
+        # Rows without an order have that of their file.
+        return Door(SPARKS, moved="" if source.order is None else random.choice(MOVES))
     in_order = random.random() < 0.6 and _can_be_in_order(what)
     times = [record[source.timestamp] for record in _records(what, side) if record[source.timestamp] is not None]
     plain = all(time in PLAIN_YEARS for time in times)
@@ -159,14 +166,37 @@ class WithFolders:
         return source.table(**more) if isinstance(source, Folder) else tg.table(source, **more)
 
 
+def read(spark: SparkSession, path: Path, way: Door, source: Source) -> DataFrame | Folder:
+    """The records of a source whose files are in the folder `path`."""
+    if way.format != SPARKS:
+        return Folder(spark, path, way, source)
+    schema = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False)
+    reader = spark.readStream.schema(schema)
+    if way.moved == "union":
+        parts = [reader.option("maxFilesPerTrigger", 1).parquet(str(path / str(part))) for part in range(READERS)]
+        return reduce(DataFrame.union, parts)
+    rows = reader.option("maxFilesPerTrigger", READERS).parquet(str(path))
+    match way.moved:
+        case "repartition":
+            return rows.repartition(3)
+        case "many tasks":
+            return rows.repartition(24)
+        case "coalesce":
+            return rows.coalesce(1)
+        case "filter":
+            return rows.filter(F.rand(0) >= 0)
+    return rows
+
+
 def write(what: Case, side: int, records: Sequence[Row], folder: Path, first: int) -> None:
     """Write the records of a batch as files, whose numbers begin with `first`."""
     source, way = what.sources[side], door(what, side)
-    folder.mkdir(parents=True, exist_ok=True)
     half = len(records) // 2
     for reader in range(READERS):
-        target = folder / f"{first + reader:05}.{way.suffix}"
-        hidden = folder / f".{target.name}"
+        within = folder / str(reader) if way.moved == "union" else folder
+        within.mkdir(parents=True, exist_ok=True)
+        target = within / f"{first + reader:05}.{way.suffix}"
+        hidden = within / f".{target.name}"
         if way.in_order:
             part = records[half:] if reader else records[:half]
         else:

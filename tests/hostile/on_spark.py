@@ -24,7 +24,6 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from hostile import files, functions
@@ -304,16 +303,10 @@ class _Query:
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 
     def _sources(self, at: int, what: Case) -> list[DataFrame | files.Folder]:
-        sources: list[DataFrame | files.Folder] = []
-        for side, source in enumerate(what.sources):
-            path, way = self.folder / f"in{at}-{side}", files.door(what, side)
-            if way.format != files.SPARKS:
-                sources.append(files.Folder(self.spark, path, way, source))
-                continue
-            schema = from_arrow_schema(source.schema(files.STAMP), prefer_timestamp_ntz=False)
-            reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files.READERS)
-            sources.append(reader.parquet(str(path)))
-        return sources
+        return [
+            files.read(self.spark, self.folder / f"in{at}-{side}", files.door(what, side), source)
+            for side, source in enumerate(what.sources)
+        ]
 
     def _frames(self, drains: bool = False) -> list[DataFrame]:
         module = files.WithFolders()

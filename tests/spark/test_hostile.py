@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from hostile import files
 from hostile.case import Case
 from hostile.drawn import scenario
 from hostile.draws import SAME_CLOCK
@@ -54,6 +56,18 @@ def test_a_buffer_that_is_full_stops_a_query_which_goes_on_with_a_larger_one(spa
     what = next(what for what in cases if stops(what) == "BufferFullError" and not stops_at_once(what))
     found = check(spark, [what])
     assert not found, report(what, found[0].problem)
+
+
+def test_every_way_of_records_into_spark_is_drawn() -> None:
+    found = Counter[tuple[str, bool, str]]()
+    for what in (scenario(seed, spark=True) for seed in range(600)):
+        for side in range(len(what.sources)):
+            way = files.door(what, side)
+            found[way.format, way.in_order, way.moved] += 1
+    for format in (files.PARQUET, files.ORC, files.JSON, files.CSV):
+        assert found[format, False, ""]
+        assert found[format, True, ""]
+    assert all(found[files.SPARKS, False, moved] for moved in files.MOVES)
 
 
 def stops_at_once(what: Case) -> bool:
