@@ -134,6 +134,10 @@ test-random: $(STAMP)  ## CASES random topologies as a hostile user writes them,
 test-spark-random: $(STAMP) java  ## CASES such topologies on Spark, several in a query (SEED=n from a seed)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m hostile.spark_main --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: test-kafka-random
+test-kafka-random: ARGS = --kafka
+test-kafka-random: test-spark-random  ## The same, and most streams are topics of a real Kafka broker (needs mvn)
+
 SOAK_MINUTES ?= 60
 
 .PHONY: soak

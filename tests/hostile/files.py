@@ -38,10 +38,10 @@ READERS = 2
 STAMP = pa.timestamp("us", "UTC")
 PLAIN_YEARS = range(-2_208_988_800_000, 7_258_118_400_000)
 """Milliseconds of the years 1900 to 2199: a text says such a time as every reader understands it."""
-SPARKS, PARQUET, ORC, JSON, CSV = "Spark's reader", "parquet", "orc", "json", "csv"
+SPARKS, PARQUET, ORC, JSON, CSV, DELTA = "Spark's reader", "parquet", "orc", "json", "csv", "delta"
 MOVES = ("", "", "repartition", "many tasks", "coalesce", "union", "filter")
 """Transformations of the rows of Spark's reader; after some of them no task has all rows of a file."""
-_BY_WORKERS = (PARQUET, PARQUET, ORC, JSON, CSV)
+_BY_WORKERS = (PARQUET, PARQUET, ORC, JSON, CSV, DELTA)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Door:
 
     @property
     def suffix(self) -> str:
-        return PARQUET if self.format == SPARKS else self.format
+        return PARQUET if self.format in (SPARKS, DELTA) else self.format
 
 
 def door(what: Case, side: int) -> Door:
@@ -85,6 +85,8 @@ def door(what: Case, side: int) -> Door:
 def _can_be(format: str, source: Source, in_order: bool, plain: bool) -> bool:
     """Whether files of a format can have the records of a source. Parquet can, in the order of columns at least."""
     names, kinds = _names(source, in_order), [str(column.type) for column in source.schema()]
+    if format == DELTA:
+        return in_order
     if format != PARQUET and not in_order and (source.order is None or set(names) & set(RESULT_COLUMNS)):
         return False
     if format in (JSON, CSV) and "_corrupt_record" in names:
@@ -128,42 +130,51 @@ class Folder:
     def table(self, **more: Any) -> Any:
         """The rows as changes of a table: `tg.table` takes a DataFrame, which a stream of files has too."""
         order = {name: more.pop(name) for name in ("partition", "offset") if name in more}
-        rows = self.stream(key=more["key"], timestamp=more["timestamp"], **order).frame
+        rows = self.stream(key=more["key"], timestamp=more["timestamp"], name=more["name"], **order).frame
         return tg.table(rows, **order, **more)
 
     def stream(self, **more: Any) -> Any:
         options = {"maxFilesPerTrigger": str(READERS)}
+        if self.door.format == DELTA:
+            return self._of_delta(options, more)
         if self.door.null:
             options["nullValue"] = self.door.null
         if self.door.in_order:
             more = {name: value for name, value in more.items() if name not in ("partition", "offset")}
             more["ordered"] = True
-        format = self.door.format
-        return tg.files.source(self.spark, str(self.path), schema=self._schema, format=format, options=options, **more)
+        schema, format = schema_of(self.source, self.door), self.door.format
+        return tg.files.source(self.spark, str(self.path), schema=schema, format=format, options=options, **more)
 
-    @property
-    def _schema(self) -> StructType:
-        fields = from_arrow_schema(self.source.schema(STAMP), prefer_timestamp_ntz=False)
-        fields = StructType([field for field in fields.fields if field.name in _names(self.source, self.door.in_order)])
-        if self.door.epoch:
-            time = self.source.timestamp
-            fields = StructType([StructField(f.name, LongType()) if f.name == time else f for f in fields.fields])
-        return fields
+    def _of_delta(self, options: dict[str, str], more: dict[str, Any]) -> Any:
+        """The rows of the table: as it is first and then by version, or by version from the first one on."""
+        kept = {name: value for name, value in more.items() if name not in ("partition", "offset")}
+        if Random(self.source.schema_code).random() < 0.5:
+            options["startingVersion"] = "0"
+        return tg.delta.source(self.spark, str(self.path), options=options, **kept)
 
 
-class WithFolders:
-    """The names of tidegate; `stream` and `table` take a Folder too."""
+def schema_of(source: Source, way: Door) -> StructType:
+    """The schema of the files of a source."""
+    fields = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False).fields
+    fields = [field for field in fields if field.name in _names(source, way.in_order)]
+    if way.epoch:
+        fields = [StructField(each.name, LongType()) if each.name == source.timestamp else each for each in fields]
+    return StructType(fields)
+
+
+class WithSources:
+    """The names of tidegate; `stream` takes a Folder or a topic of Kafka too, and `table` a Folder."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(tg, name)
 
     @staticmethod
     def stream(source: Any, **more: Any) -> Any:
-        return source.stream(**more) if isinstance(source, Folder) else tg.stream(source, **more)
+        return tg.stream(source, **more) if isinstance(source, DataFrame) else source.stream(**more)
 
     @staticmethod
     def table(source: Any, **more: Any) -> Any:
-        return source.table(**more) if isinstance(source, Folder) else tg.table(source, **more)
+        return tg.table(source, **more) if isinstance(source, DataFrame) else source.table(**more)
 
 
 def read(spark: SparkSession, path: Path, way: Door, source: Source) -> DataFrame | Folder:
@@ -202,7 +213,7 @@ def write(what: Case, side: int, records: Sequence[Row], folder: Path, first: in
         else:
             part = records[reader::READERS]
         if way.format in (JSON, CSV):
-            hidden.write_text("".join(f"{line}\n" for line in _lines(part, source, way)), encoding="utf-8")
+            hidden.write_text("".join(f"{line}\n" for line in lines(part, source, way)), encoding="utf-8")
         else:
             kept = _table(part, source).select(_names(source, way.in_order))
             write_columns = orc.write_table if way.format == ORC else pq.write_table
@@ -210,6 +221,29 @@ def write(what: Case, side: int, records: Sequence[Row], folder: Path, first: in
         stamp = FIRST_FILE_S + first + reader
         os.utime(hidden, (stamp, stamp))
         hidden.rename(target)
+        if way.format == DELTA:
+            _commit(folder, schema_of(source, way), target, stamp)
+
+
+def _commit(table: Path, schema: StructType, file: Path, stamp: int) -> None:
+    """A version of a Delta table with one more file, as the protocol says; the first one has the schema too."""
+    log = table / "_delta_log"
+    log.mkdir(exist_ok=True)
+    version = len(list(log.iterdir()))
+    if version == 0:
+        format: dict[str, Any] = {"provider": "parquet", "options": {}}
+        of_table = {"id": table.name, "format": format, "schemaString": schema.json(), "partitionColumns": []}
+        actions: list[dict[str, Any]] = [
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": {**of_table, "configuration": {}, "createdTime": 0}},
+        ]
+    else:
+        actions = []
+    add = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "modificationTime": stamp * 1_000}
+    actions.append({"add": {**add, "dataChange": True}})
+    hidden = table / f".{version}.json"
+    hidden.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    hidden.rename(log / f"{version:020}.json")
 
 
 def _writer(what: Case, side: int, way: Door) -> dict[str, Any]:
@@ -258,24 +292,25 @@ def _table(records: Sequence[Row], source: Source) -> pa.Table:
 # -- lines ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(records: Sequence[Row], source: Source, way: Door) -> list[str]:
+def lines(records: Sequence[Row], source: Source, way: Door) -> list[str]:
+    """The records as lines of JSON or CSV, without the ends of lines."""
     schema = source.schema()
     kinds = {name: schema.field(name).type for name in _names(source, way.in_order)}
-    lines = []
+    made = []
     for record in records:
         values = {name: record[name] for name in kinds}
         if not way.epoch and values[source.timestamp] is not None:
             values[source.timestamp] = _instant(values[source.timestamp])
         if way.format == CSV:
-            lines.append(",".join(way.null if value is None else _in_csv(value) for value in values.values()))
+            made.append(",".join(way.null if value is None else _in_csv(value) for value in values.values()))
             continue
         told = {name: _in_json(value, kinds[name]) for name, value in values.items()}
         # A column without a value is null, or is not there.
         random = Random(repr(values))
         told = {name: value for name, value in told.items() if value != "null" or random.random() < 0.5}
         gap = random.choice(["", " "])
-        lines.append("{" + f",{gap}".join(f"{json.dumps(name)}:{gap}{value}" for name, value in told.items()) + "}")
-    return lines
+        made.append("{" + f",{gap}".join(f"{json.dumps(name)}:{gap}{value}" for name, value in told.items()) + "}")
+    return made
 
 
 def _instant(ms: int) -> str:

@@ -18,7 +18,7 @@ from functools import reduce
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
@@ -37,6 +37,9 @@ from spark.session import builder
 from tidegate import Window
 from tidegate.runtime.spark.attach import to_df
 from tidegate.runtime.spark.checkpoints import draining
+
+if TYPE_CHECKING:
+    from hostile.topics import Topics
 
 # Workers cannot import test modules: send the functions themselves.
 cloudpickle.register_pickle_by_value(functions)
@@ -109,20 +112,20 @@ def groups(seed: int, cases: int, size: int) -> Iterator[list[Case]]:
     yield from filter(None, waiting.values())
 
 
-def check(spark: SparkSession, group: Sequence[Case]) -> list[Finding]:
-    """Run a group; returns the wrong results."""
+def check(spark: SparkSession, group: Sequence[Case], servers: str = "") -> list[Finding]:
+    """Run a group; returns the wrong results. With `servers`, the brokers of Kafka, records may come from topics."""
     try:
-        ran = _run(spark, group)
+        ran = _run(spark, group, servers)
         if any(told in ran[0].error for told in OVERLOADED):
-            ran = [one for what in group for one in _run(spark, [what])]
+            ran = [one for what in group for one in _run(spark, [what], servers)]
     except Exception:
         if len(group) > 1:
-            return [finding for what in group for finding in check(spark, [what])]
+            return [finding for what in group for finding in check(spark, [what], servers)]
         return [Finding(group[0], traceback.format_exc(limit=-4))]
     found = [Finding(what, problem) for what, one in zip(group, ran, strict=True) if (problem := _compare(what, one))]
     if len(group) > 1 and found:
         # Run each wrong scenario alone, so that a report can be repeated alone.
-        again = [finding for wrong in found for finding in check(spark, [wrong.what])]
+        again = [finding for wrong in found for finding in check(spark, [wrong.what], servers)]
         return again or [Finding(one.what, f"in a query with others alone: {one.problem}") for one in found]
     return found
 
@@ -162,10 +165,10 @@ def _right(what: Case, resumed: bool) -> tuple[list[list[Row]], str, AnyTruth]:
 # -- one query -----------------------------------------------------------------------------------------------------
 
 
-def _run(spark: SparkSession, group: Sequence[Case]) -> list[Ran]:
+def _run(spark: SparkSession, group: Sequence[Case], servers: str) -> list[Ran]:
     random = Random(f"query {group[0].seed}")
     with TemporaryDirectory(prefix="hostile") as folder:
-        query = _Query(spark, Path(folder), group)
+        query = _Query(spark, Path(folder), group, servers)
         whole = max(len(what.batches) for what in group)
         if group[0].clocked:
             query.take_at(group[0].clocks)
@@ -180,8 +183,9 @@ def _run(spark: SparkSession, group: Sequence[Case]) -> list[Ran]:
 class _Query:
     """A query over several scenarios, with one checkpoint."""
 
-    def __init__(self, spark: SparkSession, folder: Path, group: Sequence[Case]) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, group: Sequence[Case], servers: str) -> None:
         self.spark, self.folder, self.group = spark, folder, group
+        self.topics = topics_of(servers, folder.name) if servers else None
         self.rows: dict[int, list[Any]] = {}
         self.dropped = [Counter[str]() for _ in group]
         self.drained_from: int | None = None
@@ -189,10 +193,13 @@ class _Query:
         self.written = 0
 
     def take(self, batches: range) -> None:
-        """Take these batches, in a query of their own."""
+        """Take these batches, in a query of their own; with topics each, because a batch ends where its topic does."""
         for number in batches:
             self._put(number)
-        self._run(availableNow=True)
+            if self.topics is not None and not self.error:
+                self._run(availableNow=True)
+        if self.topics is None:
+            self._run(availableNow=True)
 
     def take_at(self, clocks: Sequence[int]) -> None:
         """Take all batches, each at its time of the wall clock (ms).
@@ -200,13 +207,14 @@ class _Query:
         Each query runs the planned batch, plans the next one, and fails before that runs. The trigger is not
         `availableNow`: with the clock of `idle_advance` Spark would take all files as one batch.
         """
-        for number in range(len(clocks)):
-            self._put(number)
+        self._put(0)
         self._run(-1, processingTime=AT_ONCE)
         for number, clock in enumerate(clocks):
             if not self.error:
-                _set_time(self.folder / "checkpoint" / "offsets" / str(number), clock)
                 last = number + 1 == len(clocks)
+                if not last:
+                    self._put(number + 1)
+                _set_time(self.folder / "checkpoint" / "offsets" / str(number), clock)
                 self._run(number, **({"once": True} if last else {"processingTime": AT_ONCE}))
 
     def _put(self, number: int) -> None:
@@ -302,22 +310,34 @@ class _Query:
                         told = observed(row)
                         self.dropped[at].update({reason: told[reason] for reason in REASONS if told.get(reason)})
 
-    def _sources(self, at: int, what: Case) -> list[DataFrame | files.Folder]:
+    def _sources(self, at: int, what: Case) -> list[Any]:
+        if self.topics is not None and (topic := self.topics.read(self.spark, what)):
+            return [topic]
         return [
             files.read(self.spark, self.folder / f"in{at}-{side}", files.door(what, side), source)
             for side, source in enumerate(what.sources)
         ]
 
     def _frames(self, drains: bool = False) -> list[DataFrame]:
-        module = files.WithFolders()
+        module = files.WithSources()
         tables = [what.table(*self._sources(at, what), module=module) for at, what in enumerate(self.group)]
         return [to_df(table.node, drains, tuning=what.tuning) for table, what in zip(tables, self.group, strict=True)]
 
     def _write(self, at: int, what: Case, number: int) -> None:
         records = what.batches[number] if number < len(what.batches) else []
+        if self.topics is not None and self.topics.read(self.spark, what):
+            self.topics.write(what, records)
+            return
         for side in range(len(what.sources)):
             mine = [record for place, record in enumerate(records) if what.side_of(number, place) == side]
             files.write(what, side, mine, self.folder / f"in{at}-{side}", self.written)
+
+
+def topics_of(servers: str, run: str) -> Topics:
+    """The topics of a query, for which `confluent_kafka` is imported."""
+    from hostile.topics import Topics
+
+    return Topics(servers, run)
 
 
 def _set_time(entry: Path, clock: int) -> None:
@@ -363,14 +383,14 @@ def _public(row: Row) -> Row:
     return row | {"window": None if start is None else Window(start, FOREVER if end is None else end)}
 
 
-def smaller(spark: SparkSession, what: Case, most_runs: int = 20) -> Case:
+def smaller(spark: SparkSession, what: Case, most_runs: int = 20, servers: str = "") -> Case:
     """A smaller scenario that still fails on Spark; a run takes seconds, so there are few runs."""
     left = most_runs
 
     def fails(other: Case) -> bool:
         nonlocal left
         left -= 1
-        return left >= 0 and bool(check(spark, [other]))
+        return left >= 0 and bool(check(spark, [other], servers))
 
     for number in reversed(range(len(what.batches))):
         whole = {(number, i) for i in range(len(what.batches[number]))}
@@ -386,8 +406,11 @@ def smaller(spark: SparkSession, what: Case, most_runs: int = 20) -> Case:
     return what
 
 
-def session() -> SparkSession:
-    """A session as the tests have it, silent."""
-    made: SparkSession = builder("tidegate-hostile").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+def session(jars: Sequence[Path] = ()) -> SparkSession:
+    """A session as the tests have it, silent. `jars`: of Spark's Kafka connector."""
+    silent = builder("tidegate-hostile").config("spark.ui.showConsoleProgress", "false")
+    if jars:
+        silent = silent.config("spark.jars", ",".join(map(str, jars)))
+    made: SparkSession = silent.getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made

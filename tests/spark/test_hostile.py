@@ -67,6 +67,7 @@ def test_every_way_of_records_into_spark_is_drawn() -> None:
     for format in (files.PARQUET, files.ORC, files.JSON, files.CSV):
         assert found[format, False, ""]
         assert found[format, True, ""]
+    assert found[files.DELTA, True, ""]
     assert all(found[files.SPARKS, False, moved] for moved in files.MOVES)
 
 
