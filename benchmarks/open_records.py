@@ -26,7 +26,8 @@ The megabytes are the largest memory of the process in a step, and the memory be
 records count too. The store is in files, and memory is reused as in a worker. Linux only.
 
 `--workers N`: N workers run the steps, each step by one of them at random, as on Spark. All are in this process, but
-each has copies of its own (`kernel.state.copies`). The table has the megabytes of the copies of the worker with most.
+each has copies of its own (`kernel.state.copies`), and shares their files. The table has the megabytes of the copies of
+the worker with most. `--copy-megabytes N`: the most megabytes for the copies of a worker.
 """
 
 from __future__ import annotations
@@ -218,7 +219,9 @@ def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partit
     return pa.record_batch(columns)
 
 
-def measured(workload: str, entries: int, rows: int, small: int = BATCHES, workers: int = 1) -> dict[str, float]:
+def measured(
+    workload: str, entries: int, rows: int, small: int = BATCHES, workers: int = 1, copy_megabytes: int = 64
+) -> dict[str, float]:
     """The numbers of one point by column of the table, with the tidegate that this process imports."""
     from itertools import chain
 
@@ -248,7 +251,7 @@ def measured(workload: str, entries: int, rows: int, small: int = BATCHES, worke
     else:
         layout = Layout.of_join(prepared.op, schemas, sorts=False)
         sides = [layout.of_side(side, schemas[side]) for side in (0, 1)]
-    store, costs = counting(Path(folder.name)), []
+    store, costs = counting(Path(folder.name), copy_megabytes), []
     memories: list[tuple[float, float]] = []
     copies, draw = [Copies() for _ in range(workers)], np.random.default_rng(2026)
     for given in chain([first], prepared.batches):
@@ -273,9 +276,18 @@ def measured(workload: str, entries: int, rows: int, small: int = BATCHES, worke
     return found | {"load": loading} | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
 
 
-def counting(folder: Path) -> Any:
+def counting(folder: Path, copy_megabytes: int) -> Any:
     """A store that counts the bytes it reads and writes; only its named values are in memory, all others in files."""
     from tidegate.kernel.state.store import DictStore
+    from tidegate.kernel.tuning import DEFAULT
+    from tidegate.runtime.spark.worker.state import SparkStore
+
+    # As on Spark; earlier versions have less.
+    on_spark: Any = SparkStore(None)
+    if hasattr(on_spark, "shared"):
+        from tidegate.runtime.spark import shared_files
+
+        shared_files.begin()
 
     class Counting(DictStore):
         read_bytes = written = 0
@@ -284,9 +296,13 @@ def counting(folder: Path) -> Any:
             return folder / f"{window}.{segment}"
 
         def beside(self, parts: Any) -> Any:
-            from tidegate.runtime.spark.worker.state import SparkStore  # as on Spark; earlier versions have none
+            return on_spark.beside(parts)
 
-            return SparkStore(None).beside(parts)
+        def share(self, digest: str, copy: Any, about: Any) -> None:
+            on_spark.share(digest, copy, about)
+
+        def shared(self, digest: str) -> Any:
+            return on_spark.shared(digest)
 
         def put(self, name: str, value: bytes) -> None:
             self.written += len(value)
@@ -304,7 +320,7 @@ def counting(folder: Path) -> Any:
         def remove(self, window: int, segment: int) -> None:
             self.file(window, segment).unlink()
 
-    return Counting()
+    return Counting(tuning=replace(DEFAULT, copy_bytes=copy_megabytes << 20))
 
 
 def main() -> None:
@@ -314,11 +330,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="the records of a side in a small batch")
     parser.add_argument("--batches", type=int, default=BATCHES, help="small batches")
     parser.add_argument("--workers", type=int, default=1, help="workers that run the steps, each with its own copies")
+    parser.add_argument("--copy-megabytes", type=int, default=64, help="for the copies of a worker")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--measure", help="measure one point with the tidegate that is imported, print JSON")
     chosen = parser.parse_args()
     if chosen.measure is not None:
-        print(json.dumps(measured(chosen.measure, chosen.open[0], chosen.rows, chosen.batches, chosen.workers)))
+        sizes = (chosen.rows, chosen.batches, chosen.workers, chosen.copy_megabytes)
+        print(json.dumps(measured(chosen.measure, chosen.open[0], *sizes)))
         return
     columns = {"ms": "ms", "worst": "ms at most", "read": "bytes read", "written": "written", "rows": "rows"}
     columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step", "copies": "MB of copies"}
@@ -327,8 +345,8 @@ def main() -> None:
     for workload in chosen.workloads:
         for count in chosen.open:
             arguments = ["--measure", workload, "--open", str(count)]
-            for option, given in (("rows", chosen.rows), ("batches", chosen.batches), ("workers", chosen.workers)):
-                arguments += [f"--{option}", str(given)]
+            for option in ("rows", "batches", "workers", "copy_megabytes"):
+                arguments += [f"--{option.replace('_', '-')}", str(vars(chosen)[option])]
             for name, source in before.sources(chosen.before).items():
                 cost: dict[str, Any] = before.measured("benchmarks.open_records", source, arguments)
                 numbers = "".join(f"{cost[column]:>15,.{1 if column in with_decimal else 0}f}" for column in columns)

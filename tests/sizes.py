@@ -30,6 +30,7 @@ SMALL = Tuning(
     merged_rows=3,
     copy_bytes=200,
     copy_seconds=0,
+    copy_files=2,
     range_records=2,
     block_rows=3,
     gap_bytes=40,

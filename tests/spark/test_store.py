@@ -15,6 +15,7 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 pytest.importorskip("pyspark")
 
 from tidegate.errors import CheckpointError
+from tidegate.runtime.spark import shared_files
 from tidegate.runtime.spark.worker import beside, seven_bit, state
 from tidegate.runtime.spark.worker.state import SparkStore
 
@@ -111,7 +112,7 @@ def test_where_there_is_no_room_there_is_no_copy(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "_write", full)
+        patch.setattr(shared_files, "write", full)
         assert store({}).beside(large) is None
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert store({}).beside(large) is None

@@ -66,9 +66,10 @@ class Tuning:
         range_rows      a range of a table with more rows than this is split: a small batch adds a run to each range
         read_whole_rows a table is read and written whole only if its rows and the keys of the batch are together up to
                         this many: more would take too much memory
-        copy_bytes      bytes of all copies of runs in a process; runs of a larger state without a copy are decoded
+        copy_bytes      bytes of all copies of runs in a process; of more runs only the files stay, if they have files
         copy_seconds    a copy that no step used for so long makes room for others: a minute, after which Spark ends
                         workers that have nothing to do
+        copy_files      copies in files: each takes a descriptor
         range_records   records of a copy with hashes of one range, about
         block_rows      records that are merged, written to a copy or closed at a time, about
         gap_bytes       a gap of fewer unwanted bytes than this in a copy is read too: another read costs more
@@ -112,6 +113,7 @@ class Tuning:
     read_whole_rows: int = 900_000
     copy_bytes: int = 64 << 20
     copy_seconds: int = 60
+    copy_files: int = 500
     range_records: int = 16
     block_rows: int = 65_536
     gap_bytes: int = 2_048

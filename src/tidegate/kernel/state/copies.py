@@ -2,16 +2,19 @@
 
 The process holds the upper halves of the hashes of a run, four bytes a record, and a copy of its rows, of which any row
 can be read (`columns.row_bytes`, `state.store.Store.beside`). The store has every run as a frame. A copy is found by
-the digest of its frame, so it is never out of date. A worker without a copy, because it is new or had no room, decodes
-the frame. For runs whose records close the process also holds their order by time, another twelve bytes a record.
+the digest of its frame, so it is never out of date. A worker without a copy, because it is new or had no room, reads
+the copy that another worker of the machine has in a file; if there is none, it decodes the frame. For runs whose
+records close the process also holds their order by time, another twelve bytes a record.
 
 A worker runs tasks of many queries, and other workers run the same tasks. So a copy leaves in three ways: this worker
 replaces its run; this worker reads that another one has replaced it (`Copies.keep_only`); or no step has used the copy
-for a minute, and its room is needed (`Copies.room`, `Copies.drop_unused`).
+for a minute, and its room is needed (`Copies.room`, `Copies.drop_unused`). If the room of copies in use is needed, the
+hashes of the least recently used ones leave, and their files stay.
 """
 
 from __future__ import annotations
 
+import pickle
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +38,9 @@ RECORD_BYTES = 4
 
 _NUMBER_BITS = 32
 """Bits of a number in an array: a bitmap with more bits for each of its numbers is larger than the array."""
+
+_SIZE = 8
+"""Bytes of the size of a description of columns, in front of it."""
 
 _LEAST = 1 << (HALF_BITS - 1)
 
@@ -114,6 +120,24 @@ class Run:
         copy = store.beside(made.bytes_of(noted()))
         return None if copy is None else cls(high, _begins(high, store.tuning.range_records), made, copy)
 
+    @classmethod
+    def of_file(cls, copy: Copy, tuning: Tuning) -> Run:
+        """The run of a copy that has a description (`share`)."""
+        about = copy.about()
+        size = int.from_bytes(about[:_SIZE], "little")
+        columns, rows = pickle.loads(about[_SIZE : _SIZE + size])  # noqa: S301 - of a process like this one
+        made = RowBytes.of(columns, rows, tuning)
+        assert made is not None
+        high = np.frombuffer(about, np.int32, rows, _SIZE + size)
+        return cls(high, _begins(high, tuning.range_records), made, copy)
+
+    def share(self, digest: str, store: Store) -> None:
+        """Describe the copy, so that it can be read again, and let other workers of this machine find it."""
+        columns = pickle.dumps((self.columns, self.format.rows))
+        # Numbers behind the sizes lie at a multiple of their own.
+        columns += bytes(-len(columns) % self.high.itemsize)
+        store.share(digest, self.copy, [len(columns).to_bytes(_SIZE, "little"), columns, self.high.data])
+
     @property
     def memory(self) -> int:
         by_time = 0 if self.by_time is None else sum(part.nbytes for part in self.by_time)
@@ -165,6 +189,14 @@ class Run:
             yield self.part(low, min(low + step, rows), columns)
 
 
+@dataclass(frozen=True)
+class Parked:
+    """A copy in a file, without the hashes of its records in the process (`Run.of_file`)."""
+
+    copy: Copy
+    memory: int = 0
+
+
 class Partition(NamedTuple):
     """A partition of a table: the `Store.task` that owns the table, and the number of the partition in it."""
 
@@ -197,12 +229,14 @@ class Copies:
         return found
 
     def put(self, partition: Partition, digest: str, one: Held, tuning: Tuning) -> None:
-        """Hold a copy of a run of a partition by its digest, if there is room for it."""
+        """Hold a copy of a run of a partition by its digest, if there is room for it: for its file at least."""
         self.drop(digest)
-        if self.room(one.memory, tuning):
-            self.held[digest] = one
+        kept = one if self.room(one.memory, tuning) else _parked(one)
+        if kept is not None:
+            self.held[digest] = kept
             self.used[digest] = Use(self.clock(), partition)
             self.by_partition.setdefault(partition, set()).add(digest)
+            self._close(tuning)
 
     def keep_only(self, partition: Partition, digests: set[str]) -> None:
         """Drop all copies of a partition but these: it has no other runs any more."""
@@ -210,14 +244,37 @@ class Copies:
             self.drop(digest)
 
     def room(self, needed: int, tuning: Tuning) -> bool:
-        """Whether there is room for so many bytes; evicts copies that no step used for `Tuning.copy_seconds`."""
+        """Whether there is room for so many bytes.
+
+        First, copies that no step used for `Tuning.copy_seconds` are dropped. Then the hashes of the least recently
+        used copies in files leave the process; they are read again with their next use. A copy whose records are in
+        order by time stays: the order takes long to make.
+        """
         room = tuning.copy_bytes - needed - sum(other.memory for other in self.held.values())
         for digest in self._unused(tuning.copy_seconds):
             if room >= 0:
                 break
             room += self.held[digest].memory
             self.drop(digest)
+        for digest in self.used:
+            if room >= 0 or needed > tuning.copy_bytes:
+                break
+            one = self.held[digest]
+            if isinstance(one, Run) and one.by_time is None and (kept := _parked(one)) is not None:
+                room += one.memory
+                self.held[digest] = kept
         return room >= 0
+
+    def _close(self, tuning: Tuning) -> None:
+        """Drop copies in files: the least recently used ones beyond `Tuning.copy_files`, and those that only have files
+        and that no step used for `Tuning.copy_seconds`: their disk makes room for nothing.
+        """
+        for digest in self._unused(tuning.copy_seconds):
+            if isinstance(self.held[digest], Parked):
+                self.drop(digest)
+        in_files = [digest for digest in self.used if _parked(self.held[digest]) is not None]
+        for digest in in_files[: max(0, len(in_files) - tuning.copy_files)]:
+            self.drop(digest)
 
     def drop_unused(self, seconds: float) -> None:
         """Drop the copies that no step used for so many seconds."""
@@ -236,6 +293,13 @@ class Copies:
         """The digests of copies that no step used for so many seconds, the least recently used copy first."""
         last = self.clock() - seconds
         return list(takewhile(lambda digest: self.used[digest].seconds <= last, self.used))
+
+
+def _parked(one: Held) -> Parked | None:
+    """A copy without what it has in memory; None if it is not in a file."""
+    if isinstance(one, Run):
+        return Parked(one.copy) if one.copy.described else None
+    return one if isinstance(one, Parked) else None
 
 
 COPIES = Copies()

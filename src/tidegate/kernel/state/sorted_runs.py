@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import Extents, extents, has_form, together
 from tidegate.kernel.state import frames
-from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Held, Partition, Run
+from tidegate.kernel.state.copies import COPIES, RECORD_BYTES, Copies, Held, Parked, Partition, Run
 from tidegate.kernel.state.run_merging import Between, InTable, Sorted, merged_parts
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import CONTENTS_SEGMENT
@@ -83,8 +83,7 @@ class SortedRuns:
 
     def run(self, number: int, segment: int, part: Part) -> Sorted:
         """A run: its copy if there is one, else its decoded frame."""
-        run = self.copies.get(part.digest)
-        return run if isinstance(run, Run) else InTable(self.decoded(number, segment))
+        return self._copy(number, part) or InTable(self.decoded(number, segment))
 
     def every(self, number: int, keeps: bool = True) -> Iterator[Sorted]:
         """The runs of a partition, the oldest first.
@@ -160,7 +159,9 @@ class SortedRuns:
         return Part(hashlib.blake2b(frame, digest_size=16).hexdigest(), rows, len(frame))
 
     def hold(self, number: int, part: Part, copy: Held) -> None:
-        """Hold a copy of a part of a partition, if there is room for it."""
+        """Hold a new copy of a part of a partition, if there is room for it; other workers may then find it."""
+        if isinstance(copy, Run):
+            copy.share(part.digest, self.store)
         self.copies.put(self._partition(number), part.digest, copy, self.tuning)
 
     def forget(self, number: int, parts: Iterable[Part]) -> None:
@@ -176,6 +177,18 @@ class SortedRuns:
     def _partition(self, number: int) -> Partition:
         return Partition(self.store.task, number)
 
+    def _copy(self, number: int, part: Part) -> Run | None:
+        """The copy of a run that this worker has, or else one that another worker of the machine shares."""
+        held = self.copies.get(part.digest)
+        if isinstance(held, Run):
+            return held
+        copy = held.copy if isinstance(held, Parked) else self.store.shared(part.digest)
+        if copy is None:
+            return None
+        run = Run.of_file(copy, self.tuning)
+        self.copies.put(self._partition(number), part.digest, run, self.tuning)
+        return run
+
     def _room(self, runs: list[Sorted], total: int) -> bool:
         # The copies of merged runs are dropped when the new run is stored.
         more = total * RECORD_BYTES - sum(run.memory for run in runs if isinstance(run, Run))
@@ -186,8 +199,7 @@ class SortedRuns:
 
         A copy needs the extents of all tables of the frame. So they are decoded twice, but only one at a time.
         """
-        run = self.copies.get(part.digest)
-        if isinstance(run, Run):
+        if (run := self._copy(number, part)) is not None:
             return run
         tables = frames.opened(frames.SEGMENT, self.store.read(number, segment))[1]
         first = tables[0].table()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state.tables import TableSpec
@@ -15,11 +15,16 @@ from tidegate.kernel.tuning import DEFAULT, Tuning
 class Copy(Protocol):
     """Bytes beside the worker, derived from the store: they may be lost at any time, with the worker at the latest.
 
-    memory  bytes of the process that the copy takes
+    memory     bytes of the process that the copy takes
+    described  whether it has a description, which `Store.share` has put behind it
     """
 
     @property
     def memory(self) -> int: ...
+    @property
+    def described(self) -> bool: ...
+    def about(self) -> bytes:
+        """The description."""
 
     def read(self, starts: Ints, lengths: Ints) -> bytes:
         """The bytes of all spans (a start and a length each), one after the other."""
@@ -27,9 +32,13 @@ class Copy(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """A copy in memory."""
+    """A copy in memory. It has no description."""
 
     value: bytes
+    described: ClassVar[bool] = False
+
+    def about(self) -> bytes:
+        return b""
 
     @property
     def memory(self) -> int:
@@ -76,6 +85,12 @@ class Store(Protocol):
     def beside(self, parts: Iterable[Any]) -> Copy | None:
         """Keep bytes beside the worker, not in the store; None if there is no room for them."""
 
+    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
+        """Put a description behind a copy in a file, and let other workers of this machine find it by this digest."""
+
+    def shared(self, digest: str) -> Copy | None:
+        """A copy that a worker of this machine shares; None if there is none."""
+
 
 _numbers = count()
 
@@ -106,6 +121,12 @@ class DictStore:
 
     def beside(self, parts: Iterable[Any]) -> Copy | None:
         return InMemory(b"".join(parts))
+
+    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
+        pass  # nobody else runs the steps of this task
+
+    def shared(self, digest: str) -> Copy | None:
+        return None
 
     def copy(self) -> DictStore:
         """A store with the same content."""
@@ -151,6 +172,12 @@ class Overlay:
     def beside(self, parts: Iterable[Any]) -> Copy | None:
         return self.below.beside(parts)
 
+    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
+        self.below.share(digest, copy, about)
+
+    def shared(self, digest: str) -> Copy | None:
+        return self.below.shared(digest)
+
     def commit(self) -> None:
         """Apply the changes to the store below."""
         self.below.values |= self.values
@@ -194,3 +221,9 @@ class Section:
 
     def beside(self, parts: Iterable[Any]) -> Copy | None:
         return self.store.beside(parts)
+
+    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
+        self.store.share(digest, copy, about)
+
+    def shared(self, digest: str) -> Copy | None:
+        return self.store.shared(digest)

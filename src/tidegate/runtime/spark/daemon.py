@@ -15,6 +15,8 @@ from pathlib import Path
 
 from pyspark.daemon import manager
 
+from tidegate.runtime.spark import shared_files
+
 MODULES = (
     "pyspark.worker",
     "pyspark.sql.streaming.stateful_processor_api_client",
@@ -46,6 +48,7 @@ def main() -> None:
     # Outside Linux libraries of the system may start threads that cannot be counted here.
     if sys.platform != "linux" or not _imported():
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - the same Python
+    shared_files.begin()
     gc.collect()
     # A collection in a worker would write to each object that it looks at, and so copy the shared pages.
     gc.freeze()

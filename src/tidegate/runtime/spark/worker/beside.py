@@ -1,23 +1,28 @@
-"""Copies of state beside a worker: temporary files without a name, which the system removes with the process."""
+"""Copies of state beside the workers: temporary files without a name, which the system removes with the processes."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.state.store import Copy, InMemory
+from tidegate.runtime.spark import shared_files
 
 
-@dataclass(frozen=True)
+@dataclass
 class InFile:
     """A copy in a file. Reads leave nothing in the memory of the process; a memory mapping would."""
 
     file: IO[bytes]
+    described: bool = False
     memory: int = 0
+
+    def about(self) -> bytes:
+        return shared_files.about(self.file)
 
     def read(self, starts: Ints, lengths: Ints) -> bytes:
         descriptor, read = self.file.fileno(), os.pread
@@ -39,7 +44,7 @@ def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
             if size > in_memory:
                 file = file or tempfile.TemporaryFile(prefix="tidegate-", buffering=0)  # noqa: SIM115 (it stays open)
                 for one in held:
-                    _write(file, one)
+                    shared_files.write(file, one)
                 held.clear()
     except OSError:
         # No room, or too many open files: state without a copy is read from the store.
@@ -49,7 +54,13 @@ def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
     return InMemory(b"".join(held)) if file is None else InFile(file)
 
 
-def _write(file: IO[bytes], part: Any) -> None:
-    rest = memoryview(part).cast("B")
-    while len(rest):
-        rest = rest[file.write(rest) :]
+def share(digest: str, copy: Copy, about: Sequence[Any]) -> None:
+    """Put a description behind a copy in a file, and let the other workers of this machine find it by this digest."""
+    if isinstance(copy, InFile):
+        copy.described = shared_files.share(copy.file, digest, about)
+
+
+def shared(digest: str) -> Copy | None:
+    """A copy that a worker of this machine shares; None if there is none."""
+    file = shared_files.shared(digest)
+    return None if file is None else InFile(file, described=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidegate.errors import CheckpointError
@@ -55,6 +55,12 @@ class SparkStore:
 
     def beside(self, parts: Iterable[Any]) -> Copy | None:
         return beside.beside(parts, self.tuning.file_bytes)
+
+    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
+        beside.share(digest, copy, about)
+
+    def shared(self, digest: str) -> Copy | None:
+        return beside.shared(digest)
 
     def _remove_from(self, window: int, segment: int, part: int) -> None:
         # Asks for one key more than there is: asking costs 0.1 ms, reading the number from part 0 costs 11 ms a MB.
