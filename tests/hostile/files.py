@@ -135,22 +135,24 @@ class Folder:
 
     def stream(self, **more: Any) -> Any:
         options = {"maxFilesPerTrigger": str(READERS)}
+        if self.door.in_order:
+            more = without_order(more)
         if self.door.format == DELTA:
-            return self._of_delta(options, more)
+            # The table as it is and then by version, or by version from the first one on.
+            if Random(self.source.schema_code).random() < 0.5:
+                options["startingVersion"] = "0"
+            return tg.delta.source(self.spark, str(self.path), options=options, **more)
         if self.door.null:
             options["nullValue"] = self.door.null
         if self.door.in_order:
-            more = {name: value for name, value in more.items() if name not in ("partition", "offset")}
             more["ordered"] = True
         schema, format = schema_of(self.source, self.door), self.door.format
         return tg.files.source(self.spark, str(self.path), schema=schema, format=format, options=options, **more)
 
-    def _of_delta(self, options: dict[str, str], more: dict[str, Any]) -> Any:
-        """The rows of the table: as it is first and then by version, or by version from the first one on."""
-        kept = {name: value for name, value in more.items() if name not in ("partition", "offset")}
-        if Random(self.source.schema_code).random() < 0.5:
-            options["startingVersion"] = "0"
-        return tg.delta.source(self.spark, str(self.path), options=options, **kept)
+
+def without_order(more: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a stream without the columns of the order."""
+    return {name: value for name, value in more.items() if name not in ("partition", "offset")}
 
 
 def schema_of(source: Source, way: Door) -> StructType:
@@ -181,8 +183,7 @@ def read(spark: SparkSession, path: Path, way: Door, source: Source) -> DataFram
     """The records of a source whose files are in the folder `path`."""
     if way.format != SPARKS:
         return Folder(spark, path, way, source)
-    schema = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False)
-    reader = spark.readStream.schema(schema)
+    reader = spark.readStream.schema(schema_of(source, way))
     if way.moved == "union":
         parts = [reader.option("maxFilesPerTrigger", 1).parquet(str(path / str(part))) for part in range(READERS)]
         return reduce(DataFrame.union, parts)

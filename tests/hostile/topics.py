@@ -48,7 +48,7 @@ class Topic:
     way: files.Door
 
     def stream(self, **more: Any) -> Any:
-        kept = {name: value for name, value in more.items() if name not in ("partition", "offset")}
+        kept = files.without_order(more)
         value = files.schema_of(self.source, self.way)
         return tg.kafka.source(self.spark, self.servers, self.name, value=value, consumer=self.consumer, **kept)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from io import FileIO
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -16,14 +18,15 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from spark.test_store import Map
 from tidegate.kernel.columns.row_bytes import extents
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies, Parked, Partition, Run
 from tidegate.kernel.state.sorted_runs import SortedRuns
-from tidegate.kernel.state.store import Copy, DictStore
+from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark import shared_files
-from tidegate.runtime.spark.worker import beside
+from tidegate.runtime.spark.worker.state import SparkStore
 
 ONE, OTHER = "00" * 16, "01" * 16
 
@@ -89,8 +92,15 @@ def test_a_file_of_a_process_that_has_ended_is_gone(table: shared_files.Table) -
 
 
 @pytest.mark.parametrize("other", ["a file", "a shared file", "a short file", "a pipe"])
-def test_a_number_that_now_is_that_of_something_else(table: shared_files.Table, other: str) -> None:
-    """A note is out of date: its process has closed the file, and the descriptor is another one's."""
+def test_a_number_that_now_is_that_of_something_else(
+    table: shared_files.Table, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note is out of date: its process has closed the file, and the descriptor is another one's.
+
+    A pipe is not even opened: without a writer that would wait.
+    """
+    opened = []
+    monkeypatch.setattr(shared_files, "io", SimpleNamespace(FileIO=lambda path: opened.append(path) or FileIO(path)))
     file = written(b"rows")
     shared_files.share(file, ONE, [])
     number = file.fileno()
@@ -100,6 +110,7 @@ def test_a_number_that_now_is_that_of_something_else(table: shared_files.Table, 
         shared_files.share(instead, OTHER, [])
     os.dup2(ends[0] if other == "a pipe" else instead.fileno(), number)
     assert shared_files.shared(ONE) is None
+    assert bool(opened) == (other != "a pipe")
     for each in ends:
         os.close(each)
 
@@ -134,23 +145,17 @@ def test_workers_have_the_table_of_their_daemon(spark: SparkSession) -> None:
 # -- copies --------------------------------------------------------------------------------------------------------
 
 
-class Filed(DictStore):
-    """A store whose copies are in files, as on Spark; it counts the runs that are read from it."""
+class Filed(SparkStore):
+    """A store as on Spark; it counts the runs that are read from it."""
 
     decoded = 0
+
+    def __init__(self, tuning: Tuning) -> None:
+        super().__init__(Map({}), tuning, "task")
 
     def read(self, window: int, segment: int) -> bytes:
         type(self).decoded += segment >= 0
         return super().read(window, segment)
-
-    def beside(self, parts: Iterable[Any]) -> Copy | None:
-        return beside.beside(parts, self.tuning.file_bytes)
-
-    def share(self, digest: str, copy: Copy, about: Sequence[Any]) -> None:
-        beside.share(digest, copy, about)
-
-    def shared(self, digest: str) -> Copy | None:
-        return beside.shared(digest)
 
 
 def rows_of(*hashes: int) -> pa.Table:
@@ -254,6 +259,9 @@ def test_a_copy_in_order_by_time_keeps_its_room(monkeypatch: pytest.MonkeyPatch)
     assert many.room(tuning.copy_bytes - slow.memory, tuning)
     assert list(many.held.values()) == [slow, Parked(quick.copy)]
     assert not many.room(tuning.copy_bytes - slow.memory + 1, tuning)
+    many.put(Partition("task", 2), OTHER, run(OTHER), replace(tuning, copy_bytes=slow.memory))
+    assert [type(one) for one in many.held.values()] == [Run, Parked]
+    assert [partition.number for partition in many.by_partition] == [0, 2]
 
 
 def test_a_file_that_nobody_asks_for_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def write(file: IO[bytes], part: Any) -> int:
 def _opened(path: Path, digest: bytes) -> IO[bytes] | None:
     """The file at `path`; None if it is not the one of `digest`. Raises OSError if it is gone."""
     if not path.is_file():
-        return None  # the number may now be that of a socket, whose opening could wait
+        return None  # the number may now be that of a pipe, whose opening could wait
     file = io.FileIO(path)
     end = os.pread(file.fileno(), _END.size, max(0, os.fstat(file.fileno()).st_size - _END.size))
     if len(end) == _END.size:
