@@ -257,7 +257,9 @@ def measured(
     for given in chain([first], prepared.batches):
         blobs = [blob for side, records in zip(sides, given, strict=True) for _, blob in pack(side, records, [0])]
         given.clear()
-        vars(sorted_runs)["COPIES"] = copies[draw.integers(workers)]
+        mine = copies[draw.integers(workers)]
+        for module in (sorted_runs, memory):
+            vars(module)["COPIES"] = mine
         store.read_bytes = store.written = 0
         memory.keep()
         had = megabytes("VmRSS")

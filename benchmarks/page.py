@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -72,20 +72,32 @@ def _name(section: str) -> Name:
 
 
 def _measured() -> Iterator[str]:
-    for kind, command in (("suite", "make bench"), ("peers", "make bench-peers")):
-        for name in sorted(path.stem for path in RESULTS.glob(f"{kind}*.json")):
-            if (report := _read(name)) is not None:
-                by_settings = {"as installed": report.get("as_installed", {}), "tuned": report["workloads"]}
-                for each in by_settings["tuned"] | by_settings["as installed"]:
-                    measured = {of: found[each] for of, found in by_settings.items() if each in found}
-                    day = max(one.get("day", report["day"]) for one in measured.values())
-                    yield workload(each, measured, _machine(report | {"day": day}, command, name))
+    yield from _of_workloads("suite", "make bench")
+    yield from _of_workloads("peers", "make bench-peers")
     if (report := _read("growth")) is not None:
         yield _growth(report)
     if (report := _read("headers")) is not None:
         yield _headers(report)
     if (report := _read("where")) is not None:
         yield where_drawn.section(report, _machine(report, "make bench-where", "where"), PICTURES)
+
+
+def _of_workloads(kind: str, command: str) -> Iterator[str]:
+    """The sections of the workloads in all reports of a kind; the last report that has a workload gives its table."""
+    names = sorted(path.stem for path in RESULTS.glob(f"{kind}*.json"))
+    reports = {name: report for name in names if (report := _read(name)) is not None}
+    runs: dict[str, dict[str, BySettings]] = {}
+    for name, report in reports.items():
+        columns = {"as installed": report.get("as_installed", {}), "tuned": report["workloads"]}
+        for each in columns["tuned"] | columns["as installed"]:
+            runs.setdefault(each, {})[name] = {of: found[each] for of, found in columns.items() if each in found}
+    for each, by_report in runs.items():
+        *_, (name, measured) = by_report.items()
+        report = reports[name]
+        day = max(one.get("day", report["day"]) for one in measured.values())
+        commit = report["versions"]["commit"]
+        alike = {of: run for of, run in by_report.items() if reports[of]["versions"]["commit"] == commit and of != name}
+        yield workload(each, measured, _machine(report | {"day": day}, command, name), alike)
 
 
 def _read(name: str) -> dict[str, Any] | None:
@@ -124,8 +136,16 @@ Cells = Sequence[tuple[str, Callable[[dict[str, Any]], str]]]
 """Columns of a table: a title, and the cell of one row."""
 
 
-def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str:
-    """The section of one workload; speeds with several settings of Spark (`by_settings`) stand side by side."""
+BySettings = dict[str, dict[str, Any]]
+"""The results of one workload, by settings of Spark."""
+
+
+def workload(name: str, by_settings: BySettings, how: str, earlier: Mapping[str, BySettings] | None = None) -> str:
+    """The section of one workload; speeds with several settings of Spark (`by_settings`) stand side by side.
+
+    `earlier`: results of the workload in other runs of the same commit, by the name of the report; each verdict has the
+    numbers of these too.
+    """
     several, found = len(by_settings) > 1, list(by_settings.values())[-1]
     rows = {of: _rows(each) for of, each in by_settings.items()}
     speeds, others = _columns(name, found)
@@ -135,7 +155,11 @@ def workload(name: str, by_settings: dict[str, dict[str, Any]], how: str) -> str
     for label, one in _rows(found).items():
         speed = [cell(each[label]) if label in each else "" for _, cell in speeds for each in rows.values()]
         lines.append(_line([label, *speed, *(cell(one) for _, cell in others)]))
-    verdicts = [_bar(bar, f", {of}" if several else "") for of, each in by_settings.items() for bar in each["bars"]]
+    verdicts = [
+        _bar(bar, f", {of}" if several else "") + _again(bar, of, earlier or {})
+        for of, each in by_settings.items()
+        for bar in each["bars"]
+    ]
     verdicts += [f"* {who}: not measured. {why}" for who, why in found.get("unable", {}).items()]
     agreed = [f"{who}: {what}." for who, what in found["agreement"].items()]
     return "\n".join([*lines, "", *verdicts, "", *agreed]).rstrip()
@@ -187,6 +211,22 @@ def _bar(bar: dict[str, Any], settings: str) -> str:
     others = f" {' and '.join(bar['others'])}" if "others" in bar else ""
     verdict = "reached" if good else "**not reached**"
     return f"* {bar['contestant']}{settings}: {bar['times']} times{others}; wanted {wanted}: {verdict}"
+
+
+def _again(bar: dict[str, Any], settings: str, earlier: Mapping[str, BySettings]) -> str:
+    """The numbers of the same bar in other runs; empty if no other run has it."""
+    asked = _asked(bar)
+    found = [
+        f"{one['times']} in {name}.json"
+        for name, by_settings in earlier.items()
+        for one in by_settings.get(settings, {"bars": ()})["bars"]
+        if _asked(one) == asked
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _asked(bar: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in bar.items() if key != "times"}
 
 
 def _growth(report: dict[str, Any]) -> str:

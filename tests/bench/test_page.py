@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import page_drawn
+from benchmarks import page, page_drawn
 from benchmarks.page import BEGIN, END, PAGE, PICTURES, joins, merged, workload
 
 
@@ -80,6 +81,39 @@ def test_one_column_if_one_was_measured() -> None:
 def test_a_contestant_that_ran_with_one_of_the_settings() -> None:
     by_settings = {"as installed": race(1, 2.0) | {"contestants": {}}, "tuned": race(1_000_000, 2.0)}
     assert "| tidegate |  | 1.0000 | 1.0000 |" in workload("W1", by_settings, "")
+
+
+def report(commit: str, rate: int, times: float, **tuned: float) -> dict[str, Any]:
+    versions = dict.fromkeys(("cores", "platform", "python", "spark", "pyarrow", "java"), "1") | {"commit": commit}
+    of_tuned = {name: race(rate, value) for name, value in tuned.items()}
+    return {
+        "versions": versions,
+        "seconds": 1,
+        "settings": {"settings": ["as-installed", "tuned"]},
+        "as_installed": {"W1": race(rate, times)},
+        "workloads": of_tuned,
+    }
+
+
+def test_another_run_of_the_same_commit_stands_behind_each_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.page.RESULTS", tmp_path)
+    reports = {
+        "suite-0": report("older", 1, 9.0, W1=9.0),
+        "suite-1": report("now", 1_000_000, 1.75, W1=2.25, W2=3.0),
+        "suite-2": report("now", 2_000_000, 2.5, W1=2.0),
+    }
+    for name, each in reports.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(each))
+    of_w1, of_w2 = list(page._measured())
+    assert "| tidegate | 2.0000 | 2.0000 |" in of_w1
+    assert [line for line in of_w1.splitlines() if line.startswith("*")] == [
+        "* tidegate, as installed: 2.5 times spark_memory; wanted at least 2.0: reached (1.75 in suite-1.json)",
+        "* tidegate, tuned: 2.0 times spark_memory; wanted at least 2.0: reached (2.25 in suite-1.json)",
+    ]
+    assert "(suite-2.json has every run)" in of_w1
+    assert of_w2.count("in suite-") == 0
 
 
 def test_the_page_itself() -> None:

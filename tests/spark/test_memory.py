@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fresh import printed
-from tidegate.kernel.state.copies import Copies, Numbers, Partition
+from tidegate.kernel.state.copies import Copies, Numbers, Parked, Partition
 from tidegate.kernel.suppress import key_index
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.worker import memory
@@ -129,3 +129,39 @@ def test_a_large_process_drops_copies_that_no_step_uses(monkeypatch: pytest.Monk
     now[0] = 60.0
     memory.keep()
     assert set(held.held) == set(indexes) == {"runs"}
+
+
+COLUMNS = """
+import sys
+import numpy as np
+from tidegate.kernel.state.copies import Parked
+from tidegate.runtime.spark.worker import memory
+
+memory.COPIES.held["a run"] = Parked(None, int(sys.argv[1]))
+memory.keep()
+before = memory._resident()
+columns = [np.ones(1 << 19) for _ in range(10)]
+taken = memory._resident()
+del columns
+print(taken - before >> 20, taken - memory._resident() >> 20)
+"""
+"""Ten columns of 4 MiB in a process whose copies have so many bytes."""
+
+
+def test_beside_many_copies_freed_columns_go_back() -> None:
+    most = memory.COPIED_BYTES
+    (few, kept), (many, given_back) = (map(int, printed(COLUMNS, str(copied))) for copied in (most, most + 1))
+    assert few == pytest.approx(40, abs=2)
+    assert many == pytest.approx(40, abs=2)
+    assert kept == 0
+    assert given_back == pytest.approx(40, abs=2)
+
+
+def test_the_room_changes_with_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, apart = Copies(), list[int]()
+    monkeypatch.setattr(memory, "COPIES", held)
+    monkeypatch.setattr(memory, "_take_apart", apart.append)
+    for copied in (0, memory.COPIED_BYTES + 1, 0):
+        held.held["a run"] = Parked(None, copied)
+        memory.keep()
+    assert apart == [memory.APART_BYTES, memory.APART_BESIDE_COPIES_BYTES, memory.APART_BYTES]

@@ -222,6 +222,11 @@ class Copies:
     """The digests of the copies of each partition."""
     clock: Callable[[], float] = time.monotonic
 
+    @property
+    def memory(self) -> int:
+        """The bytes that all copies have in memory."""
+        return sum(one.memory for one in self.held.values())
+
     def get(self, digest: str) -> Held | None:
         found = self.held.get(digest)
         if found is not None:
@@ -250,7 +255,7 @@ class Copies:
         used copies in files leave the process; they are read again with their next use. A copy whose records are in
         order by time stays: the order takes long to make.
         """
-        room = tuning.copy_bytes - needed - sum(other.memory for other in self.held.values())
+        room = tuning.copy_bytes - needed - self.memory
         for digest in self._unused(tuning.copy_seconds):
             if room >= 0:
                 break

@@ -22,6 +22,8 @@ KEPT_BYTES = 128 << 20
 """Most free memory that a worker keeps."""
 APART_BYTES = 32 << 20
 """A larger allocation comes from the machine, and goes back when it is freed."""
+COPIED_BYTES, APART_BESIDE_COPIES_BYTES = 16 << 20, 3 << 20
+"""A process whose copies of state have more memory takes smaller allocations from the machine too: it has less room."""
 MOST_BYTES = 320 << 20
 """A process with more resident memory returns memory, if its unused memory grew by MORE_BYTES since the last return."""
 MOST_JOIN_BYTES = 176 << 20
@@ -49,9 +51,11 @@ def keep(most: int = MOST_BYTES) -> None:
     pages, one fault for every 4 KiB, was a third of packing (decision 0013). Arrow has an allocator of its own, whose
     free memory numpy could not use; here both use malloc. Fragments of free memory grow over batches of different
     sizes, so from `most` on all free memory goes back if it is worth it (decision 0015). Copies of state that no step
-    of the last minute used become free memory first: their query may have ended (decision 0076).
+    of the last minute used become free memory first: their query may have ended (decision 0076). Beside many copies
+    columns of a large batch are not reused (decision 0078).
     """
     _use_again()
+    _take_apart(APART_BESIDE_COPIES_BYTES if COPIES.memory > COPIED_BYTES else APART_BYTES)
     if _resident() > most:
         COPIES.drop_unused(DEFAULT.copy_seconds)
         key_index.drop_unused(DEFAULT.copy_seconds)
@@ -64,8 +68,14 @@ def _use_again() -> None:
     adjust = _of_malloc("mallopt")
     if adjust is not None:
         adjust(M_TRIM_THRESHOLD, KEPT_BYTES)
-        adjust(M_MMAP_THRESHOLD, APART_BYTES)
         pa.set_memory_pool(pa.system_memory_pool())
+
+
+def _take_apart(least: int) -> None:
+    """Let allocations of so many bytes and more come from the machine."""
+    adjust = _of_malloc("mallopt")
+    if adjust is not None:
+        adjust(M_MMAP_THRESHOLD, least)
 
 
 def _resident() -> int:
