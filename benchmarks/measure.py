@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,9 @@ WARM_UP = 2
 SAMPLE_S = 0.25
 QUIET_PERCENT = 20
 """Use of the CPU before a run; above it something else runs, and the numbers mean little."""
+QUIET_S = 0.4
+LONGEST_WAIT_S = 5.0
+"""A run waits so long for the processors: Java still compiles and collects what the run before it has left."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def _digesting(frame: DataFrame) -> list[Column]:
 
 
 def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
-    busy = psutil.cpu_percent(0.4)
+    busy = busy_when_quiet()
     with peaks() as peak, finished(spark, contestant, folder, format="noop") as query:
         progress = progress_of(query)
     if contestant.ends_workers:
@@ -151,6 +155,14 @@ def run(spark: SparkSession, contestant: Contestant, folder: Path) -> Run:
         busy_before_percent=busy,
         own_mib=peak["own"],
     )
+
+
+def busy_when_quiet() -> float:
+    """The use of the CPU (%) in the last QUIET_S, after a wait of up to LONGEST_WAIT_S until little else runs."""
+    latest = time.monotonic() + LONGEST_WAIT_S
+    while (busy := psutil.cpu_percent(QUIET_S)) > QUIET_PERCENT and time.monotonic() < latest:
+        pass
+    return busy
 
 
 def progress_of(query: StreamingQuery) -> list[dict[str, Any]]:

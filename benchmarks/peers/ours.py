@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import psutil
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import tidegate as tg
 from benchmarks.contestant import ROCKSDB
 from benchmarks.inputs import Shape
-from benchmarks.measure import Run, peaks, progress_of, settings
+from benchmarks.measure import Run, busy_when_quiet, peaks, progress_of, settings
 from benchmarks.peers.topics import PARTITIONS, Read, Result, Topics, batches_of, result
 
 R = TypeVar("R", bound=Read)
@@ -97,7 +96,7 @@ def ran(
     topics: Topics, writer: Callable[[str, str], Any], batches: list[int], read: Callable[[DataFrame], R] | None
 ) -> tuple[Run, R | None]:
     """Run the query `writer(topic, checkpoint)` over the records of `batches`; `read` reads its topic back."""
-    busy, output = psutil.cpu_percent(0.4), topics.output()
+    busy, output = busy_when_quiet(), topics.output()
     checkpoint = tempfile.mkdtemp(prefix="tidegate-bench-")
     try:
         with peaks(topics.java) as peak, settings(topics.spark, ROCKSDB):

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from benchmarks.agreement import Rows, differing
-from benchmarks.measure import WARM_UP, peaks, rows_of
+from benchmarks.measure import WARM_UP, busy_when_quiet, peaks, rows_of
 from benchmarks.options import say
 from benchmarks.peers import environment
 from benchmarks.peers.contract import Report, Task, command
@@ -109,7 +109,7 @@ def checked(peer: Peer, files: Path, check: Callable[[Path], None], window_ms: i
     Raises AssertionError too if it read other rows, UnableError if it failed.
     """
     rows = rows_of(files)
-    busy = psutil.cpu_percent(0.4)
+    busy = busy_when_quiet()
     with tempfile.TemporaryDirectory(prefix="tidegate-peer-") as folder:
         output = Path(folder) / "rows"
         output.mkdir()

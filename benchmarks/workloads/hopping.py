@@ -38,4 +38,5 @@ W3 = Race(
     sized(SIZES["W1"]),
     (*ours(final_totals), *sparks_own(spark_native, batches=4)),
     (Bar(10.0, SPARKS_OWN),),
+    repeat=3,
 )

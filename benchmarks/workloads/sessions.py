@@ -50,4 +50,5 @@ W4 = Race(
     sized(SIZES),
     (*ours(final_totals), *sparks_own(spark_native)),
     (Bar(4.0, SPARKS_OWN),),
+    repeat=3,
 )

@@ -94,6 +94,6 @@ W1 = Race(
     CONTESTANTS,
     (Bar(2.0, SPARKS_OWN), Bar(0.5, (BARE_MAP,))),
     agreement.check,
-    repeat=2,
+    repeat=3,
 )
-W2 = Race("W2", "the same with 2 M keys", sized(SIZES["W2"]), (*OURS, *SPARK), (Bar(4.0, SPARKS_OWN),))
+W2 = Race("W2", "the same with 2 M keys", sized(SIZES["W2"]), (*OURS, *SPARK), (Bar(4.0, SPARKS_OWN),), repeat=3)

@@ -77,4 +77,5 @@ W9 = Race(
     (*ours(partial(totals, caching=True)), EVERY, *sparks_own(spark_native, mode="update")),
     (Bar(2.0, SPARKS_OWN, ("tidegate", FILES, EVERY.name)),),
     check,
+    repeat=3,
 )

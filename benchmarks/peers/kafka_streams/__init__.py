@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tools.jvm import Jvm
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
-from benchmarks.measure import Run, peaks
+from benchmarks.measure import Run, busy_when_quiet, peaks
 from benchmarks.peers import marks
 from benchmarks.peers.topics import JAVA, Read, Result, Topics, batches_of, result
 from benchmarks.sliding_rows import DIFFERENCE_MS
@@ -90,7 +90,7 @@ class KafkaStreams:
         self, topics: Topics, asked: dict[str, Any], batches: list[int], read: Callable[[DataFrame], R]
     ) -> tuple[Run, R]:
         """Run the request `asked` over the records of `batches`; `read` reads the records of its topic back."""
-        busy = psutil.cpu_percent(0.4)
+        busy = busy_when_quiet()
         jvm = self._started()
         self._turn += 1
         output, state = topics.output(), tempfile.mkdtemp(prefix="tidegate-streams-")

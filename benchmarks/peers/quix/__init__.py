@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.inputs import GRACE_MS, SIZE_MS, Shape
-from benchmarks.measure import Run, peaks
+from benchmarks.measure import Run, busy_when_quiet, peaks
 from benchmarks.peers import environment, marks
 from benchmarks.peers.topics import Result, Topics, batches_of, result
 
@@ -48,7 +48,7 @@ class Quix:
         return replace(shape, batches=min(BATCHES, shape.batches))
 
     def run(self, topics: Topics, shape: Shape) -> tuple[Run, Result]:
-        python, busy = environment.python(self.name), psutil.cpu_percent(0.4)
+        python, busy = environment.python(self.name), busy_when_quiet()
         self._turn += 1
         source, output = topics.input(shape), topics.output()
         with tempfile.TemporaryDirectory(prefix="tidegate-quix-") as scratch:
