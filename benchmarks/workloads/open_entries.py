@@ -26,7 +26,7 @@ from benchmarks.options import Options, say
 
 SIZE, SIZE_MS = "1 hour", 3_600_000
 SMALL_ROWS = 10_000
-SMALL_BATCHES = {"smoke": 3, "default": 8, "full": 20}
+SMALL_BATCHES = {"smoke": 3, "default": 16, "full": 20}
 LOAD_ROWS = 1_000_000
 WARM_UP = 2
 MOST_RATIO = 1.3

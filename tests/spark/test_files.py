@@ -195,7 +195,7 @@ def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Pa
 
 def test_a_folder_of_another_format_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,at\nA,2024-01-01\n")
-    with pytest.raises(DefinitionError, match=r"is not Parquet\. Say what it is: .*format=.json"):
+    with pytest.raises(DefinitionError, match=r"is not Parquet\. Say what it is: .*format=.json.*when it is complete"):
         tg.files.source(spark, str(tmp_path), key="user", timestamp="at")
 
 
