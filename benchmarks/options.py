@@ -41,9 +41,12 @@ class Options:
     repeat: int = 0
     """Turns of each contestant; 0: the workload's own number."""
     contestants: tuple[str, ...] = ()
+    """Their names; all if empty."""
+    without: tuple[str, ...] = ()
+    """The names of contestants to leave out."""
 
     def wants(self, contestant: str) -> bool:
-        return not self.contestants or contestant in self.contestants
+        return contestant not in self.without and (not self.contestants or contestant in self.contestants)
 
     @property
     def smoke(self) -> bool:

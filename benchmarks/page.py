@@ -116,7 +116,7 @@ def _machine(report: dict[str, Any], command: str, name: str) -> str:
     chosen = "".join(
         f" --{key.replace('_', '-')}{_value(value)}"
         for key, value in report.get("settings", {}).items()
-        if key in ("full", "smoke", "only", "contestants", "peers", "repeat", "settings")
+        if key in ("full", "smoke", "only", "contestants", "without", "peers", "repeat", "settings")
         and value
         and value != OF_MAKE.get(command, {}).get(key)
     )

@@ -92,6 +92,7 @@ def choices(parser: argparse.ArgumentParser, workloads: tuple[Workload, ...]) ->
     names = dict.fromkeys(name for each in workloads for name in (family(each.name), each.name))
     parser.add_argument("--only", nargs="+", choices=list(names), default=[], help="workloads")
     parser.add_argument("--repeat", type=int, default=0, help="turns of each contestant, over all workloads")
+    parser.add_argument("--without", nargs="+", default=[], help="contestants by name, as the JSON has them")
     parser.add_argument("--full", action="store_true", help="the larger sizes (an hour)")
     parser.add_argument("--resume", action="store_true", help="keep what the report has, and measure the rest")
     parser.add_argument("--data", type=Path, help="keep the generated input here for the next time")
@@ -117,6 +118,7 @@ def carry_out(
         size_of(options),
         1 if options.smoke else options.repeat,
         contestants,
+        tuple(options.without),
     )
     picked = [
         each for each in workloads if not options.only or each.name in options.only or family(each.name) in options.only

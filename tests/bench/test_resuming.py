@@ -22,11 +22,14 @@ class Counted:
     title: str = "a title"
     measured: list[bool] = field(default_factory=list)
     killed: set[str] = field(default_factory=set)
+    ran: list[str] = field(default_factory=list)
+    """Which of the contestants a, b and c the last measurement wants."""
 
     def measure(self, _spark: object, options: suite.Options, _folder: Path) -> dict[str, Any]:
         if self.name in self.killed:
             raise KeyboardInterrupt
         self.measured.append(options.smoke)
+        self.ran[:] = filter(options.wants, "abc")
         return {"contestants": {}}
 
 
@@ -138,3 +141,17 @@ def test_numbers_of_another_commit_are_refused(bench: Bench) -> None:
 
 def test_resume_without_a_report_begins_one(bench: Bench) -> None:
     assert list(bench("--resume")["workloads"]) == ["W1", "W2", "D1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ran"),
+    [
+        ((), "abc"),
+        (("--contestants", "a", "c"), "ac"),
+        (("--without", "b", "c"), "a"),
+        (("--contestants", "a", "b", "--without", "b"), "a"),
+    ],
+)
+def test_contestants_by_name(bench: Bench, arguments: tuple[str, ...], ran: str) -> None:
+    bench(*arguments)
+    assert [each.ran for each in bench.workloads] == [list(ran)] * 3

@@ -371,8 +371,8 @@ def _schema(
         raise DefinitionError(
             f"What is at {path!r} is not Parquet. Say what it is: "
             f'tg.files.source(..., format="json"), or choose the Parquet files with '
-            f'options={{"pathGlobFilter": "*.parquet"}}. Write a file elsewhere, and move it into the folder when it is '
-            f"complete. Spark says: {_line_with(_NOT_PARQUET, str(error))}"
+            f'options={{"pathGlobFilter": "*.parquet"}}. Write a file elsewhere, and move it into the folder when it '
+            f"is complete. Spark says: {_line_with(_NOT_PARQUET, str(error))}"
         ) from error
     if formats.mode_of(options) != formats.PERMISSIVE:
         # Without the column in which Spark's reader puts malformed lines: here they are dead letters.
