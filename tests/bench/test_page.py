@@ -85,12 +85,12 @@ def test_a_contestant_that_ran_with_one_of_the_settings() -> None:
 
 def report(commit: str, rate: int, times: float, **tuned: float) -> dict[str, Any]:
     versions = dict.fromkeys(("cores", "platform", "python", "spark", "pyarrow", "java"), "1") | {"commit": commit}
-    of_tuned = {name: race(rate, value) for name, value in tuned.items()}
+    of_tuned = {name: race(rate, value) | {"day": "2026-11-28"} for name, value in tuned.items()}
     return {
         "versions": versions,
         "seconds": 1,
-        "settings": {"settings": ["as-installed", "tuned"]},
-        "as_installed": {"W1": race(rate, times)},
+        "settings": {"settings": ["as-installed", "tuned"], "without": ["spark_rocksdb"]},
+        "as_installed": {"W1": race(rate, times) | {"day": "2026-11-27"}},
         "workloads": of_tuned,
     }
 
@@ -103,17 +103,20 @@ def test_another_run_of_the_same_commit_stands_behind_each_verdict(
         "suite-0": report("older", 1, 9.0, W1=9.0),
         "suite-1": report("now", 1_000_000, 1.75, W1=2.25, W2=3.0),
         "suite-2": report("now", 2_000_000, 2.5, W1=2.0),
+        "peers-1": report("now", 1, 8.0, W1=8.0),
     }
     for name, each in reports.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(each))
-    of_w1, of_w2 = list(page._measured())
+    of_w1, of_w2, of_peers = list(page._measured())
+    assert '`make bench BENCH_ARGS="--without spark_rocksdb"` on 2026-11-28' in of_w1
     assert "| tidegate | 2.0000 | 2.0000 |" in of_w1
     assert [line for line in of_w1.splitlines() if line.startswith("*")] == [
         "* tidegate, as installed: 2.5 times spark_memory; wanted at least 2.0: reached (1.75 in suite-1.json)",
         "* tidegate, tuned: 2.0 times spark_memory; wanted at least 2.0: reached (2.25 in suite-1.json)",
     ]
     assert "(suite-2.json has every run)" in of_w1
-    assert of_w2.count("in suite-") == 0
+    assert of_w2.count("in suite-") == of_peers.count("in suite-") == 0
+    assert "`make bench-peers" in of_peers
 
 
 def test_the_page_itself() -> None:
