@@ -1,9 +1,9 @@
 """Processor milliseconds of a worker to read and pack a Parquet file of W1, now and in another checkout.
 
 `python -m benchmarks.packed_files --before FOLDER`, where FOLDER is a checkout of the version to compare with. A file
-has 500,000 records, in one row group or in row groups of 20,000, with 100 to 200,000 keys. Each turn runs both
-versions, each in a process of its own and in alternating order. The table has the medians over the turns; the number of
-a turn is the median of COUNTED times. Decision 0075 quotes the table.
+has 500,000 records, in one row group or in row groups of 20,000, with 100 to 200,000 keys in one of FORMS. Each turn
+runs both versions, each in a process of its own and in alternating order. The table has the medians over the turns; the
+number of a turn is the median of COUNTED times. Decisions 0075 and 0079 quote the table.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import before
 
+FORMS: dict[str, Callable[[int], str]] = {
+    "user-0000123": lambda key: f"user-{key:07d}",
+    "123": str,
+    "d0e5a1c33f1b7e02": lambda key: f"{key * 0x9E37_79B9_7F4A_7C15 % 2**64:016x}",
+}
+"""Keys as the inputs of the other benchmarks have them; short numbers; and digits that all look random."""
 KEYS = (100, 5_000, 50_000, 100_000, 200_000)
 RECORDS, ROW_GROUP = 500_000, 20_000
 SKIPPED, COUNTED = 2, 5
@@ -55,16 +61,16 @@ def measured(path: str) -> float:
     return median(seconds[SKIPPED:])
 
 
-def write(path: Path, keys: int, records: int, row_group: int) -> None:
-    """A file of records within a minute, in order, of one partition."""
+def write(path: Path, form: str, keys: int, records: int, row_group: int) -> None:
+    """A file of records within a minute, in order, of one partition, with keys in one of FORMS."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from benchmarks.inputs import FIRST_MS, key_names, table
+    from benchmarks.inputs import FIRST_MS, table
 
     rng, at = np.random.default_rng(2026), np.arange(records)
-    user = pa.array(key_names(np.arange(keys))).take(pa.array(rng.integers(0, keys, records)))
+    user = pa.array(map(FORMS[form], range(keys))).take(pa.array(rng.integers(0, keys, records)))
     rows = table(user, FIRST_MS + at * 60_000 // records, rng.integers(1, 10_000, records), 0, 0)
     pq.write_table(rows, path, row_group_size=row_group)
 
@@ -81,19 +87,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     records = 2_000 if options.smoke else RECORDS
     sources = before.sources(options.before)
-    print(f"{'keys':>8} {'row group':>10}" + "".join(f"{version:>10}" for version in sources))
+    shapes = [(form, keys, rows) for form in FORMS for keys in KEYS for rows in (records, ROW_GROUP)]
+    print(f"{'form':>18} {'keys':>8} {'row group':>10}" + "".join(f"{version:>10}" for version in sources))
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-packed-") as folder:
-        for keys in KEYS[:1] if options.smoke else KEYS:
-            for row_group in (records, ROW_GROUP):
-                path = Path(folder) / f"{keys}-{row_group}.parquet"
-                write(path, keys, records, row_group)
-                found: dict[str, list[float]] = {version: [] for version in sources}
-                for number in range(options.turns):
-                    for version in sorted(sources, reverse=number % 2 == 1):
-                        one: Any = before.measured("benchmarks.packed_files", sources[version], ["--file", str(path)])
-                        found[version].append(1000 * one)
-                medians = "".join(f"{median(found[version]):10.0f}" for version in sources)
-                print(f"{keys:8,} {row_group:10,}{medians}", flush=True)
+        for form, keys, row_group in shapes[:2] if options.smoke else shapes:
+            path = Path(folder) / "records.parquet"
+            write(path, form, keys, records, row_group)
+            found: dict[str, list[float]] = {version: [] for version in sources}
+            for number in range(options.turns):
+                for version in sorted(sources, reverse=number % 2 == 1):
+                    one: Any = before.measured("benchmarks.packed_files", sources[version], ["--file", str(path)])
+                    found[version].append(1000 * one)
+            medians = "".join(f"{median(found[version]):10.0f}" for version in sources)
+            print(f"{form:>18} {keys:8,} {row_group:10,}{medians}", flush=True)
     return 0
 
 

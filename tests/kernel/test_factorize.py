@@ -1,4 +1,4 @@
-"""Numbers of strings are the indices of Arrow's dictionary encoding."""
+"""Equal strings get one number, and others another one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
     return pa.chunked_array([*chunks[:1], array[:0], *chunks[1:]], array.type)
 
 
-def same_as_arrow(array: pa.Array) -> None:
+def numbers_tell_apart(array: pa.Array) -> None:
     found = factorize.numbered(in_pieces(array))
     assert found is not None
+    numbers, many = found
     encoded = array.dictionary_encode()
-    np.testing.assert_array_equal(found[0], encoded.indices.to_numpy())
-    assert found[1] == len(encoded.dictionary)
+    pairs = np.unique(np.stack([numbers, encoded.indices.to_numpy()]), axis=1)
+    # As many pairs as numbers on either side: a number stands for one string, and a string has one number.
+    assert pairs.shape[1] == len(np.unique(numbers)) == len(encoded.dictionary)
+    assert 0 <= numbers.min() <= numbers.max() < many <= len(array)
 
 
 def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) -> list[bytes]:
@@ -43,15 +46,66 @@ def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) 
     st.integers(0, 99),
 )
 def test_any_short_values(values: list[bytes], distinct: int, skipped: int, seed: int) -> None:
-    same_as_arrow(pa.array(many(values, distinct, seed=seed), pa.binary())[skipped:])
+    numbers_tell_apart(pa.array(many(values, distinct, seed=seed), pa.binary())[skipped:])
 
 
 def test_zeros_at_the_end_count() -> None:
-    same_as_arrow(pa.array(many([b"", b"\0", b"\0\0", b"a", b"a\0", b"a" * 8, b"a" * 8 + b"\0"], 10**6), pa.binary()))
+    numbers_tell_apart(
+        pa.array(many([b"", b"\0", b"\0\0", b"a", b"a\0", b"a" * 8, b"a" * 8 + b"\0"], 10**6), pa.binary())
+    )
 
 
-def test_strings_of_one_length() -> None:
-    same_as_arrow(pa.array([f"user{number:07d}" for number in np.random.default_rng(2).integers(0, 50_000, 90_000)]))
+@pytest.mark.parametrize("distinct", [50_000, 3_000_000])
+def test_strings_of_one_length(distinct: int) -> None:
+    ids = np.random.default_rng(2).integers(0, distinct, 90_000)
+    numbers_tell_apart(pa.array([f"user{number:07d}" for number in ids]))
+
+
+@pytest.mark.parametrize("form", ["{0:08x}{1:08x}", "{0:08d}-{1:016d}", "o/{0:010d}/{1}", "{0}"])
+@pytest.mark.parametrize("distinct", [200, 20_000, 2**31])
+def test_ids_of_parts(form: str, distinct: int) -> None:
+    rng = np.random.default_rng(3)
+    parts = zip(rng.integers(0, 2**31, 70_000), rng.integers(0, distinct, 70_000), strict=True)
+    numbers_tell_apart(pa.array([form.format(*each) for each in parts]))
+
+
+def test_words_with_few_values_are_numbered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(factorize, "_leaders", nobody)
+    ids = np.random.default_rng(4).integers(0, 60_000, 90_000)
+    numbers_tell_apart(pa.array([f"user-{number:07d}" for number in ids]))
+
+
+@given(st.integers(1, 2**62), st.integers(1, 100_000), st.integers(-5, 5))
+def test_dense_numbers_are_those_of_a_dictionary(distinct: int, rows: int, least: int) -> None:
+    codes = np.random.default_rng(rows).integers(least, least + distinct, rows)
+    encoded = pa.array(codes).dictionary_encode()
+    numbers, many = factorize.dense(codes)
+    np.testing.assert_array_equal(numbers, encoded.indices.to_numpy())
+    assert many == len(encoded.dictionary)
+
+
+def test_many_distinct_numbers_need_no_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    whole = factorize._leaders
+    monkeypatch.setattr(factorize, "_leaders", lambda *given: tried.append(1) or whole(*given))
+    factorize.dense(np.random.default_rng(5).integers(0, 2**60, 70_000))
+    assert tried
+    factorize.dense(np.random.default_rng(5).integers(0, 2_000, 70_000))
+    assert len(tried) == 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**40), st.integers(1, 2**40)), min_size=1, max_size=4), st.integers(0, 99))
+def test_columns_together(sizes: list[tuple[int, int]], seed: int) -> None:
+    rng, rows = np.random.default_rng(seed), 300
+    columns = [(rng.integers(0, used, rows) % many, many) for used, many in sizes]
+    numbers, many = factorize.together(columns, rows)
+    tuples = np.unique(np.stack([part for part, _ in columns]), axis=1)
+    pairs = np.unique(np.stack([numbers, *(part for part, _ in columns)]), axis=1)
+    assert pairs.shape[1] == tuples.shape[1] == len(np.unique(numbers))
+    assert 0 <= numbers.min() <= numbers.max() < many <= factorize.SPARE * rows + factorize.SPARE
 
 
 @given(st.integers(1, 40), st.integers(0, 9), st.booleans())
@@ -81,18 +135,11 @@ def test_what_is_left_to_arrow(array: pa.Array) -> None:
 
 
 def test_hashes_that_meet_are_told_apart_or_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = pa.array([str(number % 9_000) for number in range(20_000)])
-    whole = factorize.hashed_words
-
-    def meeting(of: int) -> None:
-        def hashed(values: pa.ChunkedArray, longest: int) -> object:
-            found = whole(values, longest)
-            assert found is not None
-            return found[0] % np.uint64(of), found[1]
-
-        monkeypatch.setattr(factorize, "hashed_words", hashed)
-
-    meeting(4_096)
-    same_as_arrow(array)
-    meeting(2)
+    array = pa.array([f"{number % 9_000 * 7_919:x}{number % 9_000 * 104_729:x}" for number in range(20_000)])
+    whole = factorize.hash_of_words
+    monkeypatch.setattr(factorize, "_distinct", lambda _: 1.0)
+    numbers_tell_apart(array)
+    monkeypatch.setattr(factorize, "hash_of_words", lambda parts: whole(parts) % np.uint64(4_096))
+    numbers_tell_apart(array)
+    monkeypatch.setattr(factorize, "hash_of_words", lambda parts: whole(parts) % np.uint64(2))
     assert factorize.numbered(in_pieces(array)) is None

@@ -1,8 +1,16 @@
-"""Numbers strings in the order of first occurrence: as Arrow's dictionary_encode, but for many short strings.
+"""Numbers values, so that equal values have one number: as Arrow's dictionary, but for many short strings faster.
 
-A dictionary looks up one value after the other. Here a value is a few words of 8 bytes. Each value gets a place in a
-table by its hash. The first value at a place leads it, and every value with the same words is in the leader's group.
-The few values with other words than their leader try again at another place.
+A string of up to 32 bytes is a few words of 8 bytes. Ids often have a common beginning, and words that are far fewer
+than the ids: `together` numbers each word, and combines the numbers.
+
+    value       words                numbers   together
+    "user-017"  "user-0", "17"       0, 0      0
+    "user-142"  "user-1", "42"       1, 1      3
+    "user-017"  "user-0", "17"       0, 0      0
+
+Where most words are distinct too, a dictionary would look up one after the other in a table that no cache holds. So
+each value gets a place in a table by its hash. The first value at a place leads it, and every value with the same words
+is in the leader's group. The few values with other words than their leader try again at another place.
 
     value     words        place   leader
     "ann"     "ann"        5       0
@@ -13,42 +21,90 @@ The few values with other words than their leader try again at another place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, Words
-from tidegate.kernel.columns.hash64 import hashed_words
+from tidegate.kernel.columns.hash64 import hash_of_words, words_of
 
 SAMPLE = 4_096
 """A sample of so many values shows whether most are distinct. With few distinct or fewer values Arrow is as fast."""
 LONGEST = 32
 """Bytes of a value: longer values have too many words."""
+_REPEATED = 0.1
+"""Share of a sample of strings that are repeated: with more, Arrow's dictionary is as fast."""
+_MOST_NUMBERS = 0.97
+"""Share of distinct numbers in a sample: with fewer, Arrow's dictionary is as fast."""
+_MANY = 1 << 16
+"""Up to so many numbers fit a cache, distinct or not."""
+_ROOM = 2**62
+SPARE = 4
+"""Numbers may reach this many times the number of rows: beyond, to make them dense costs less than a larger table."""
 _ROUNDS = 12
 """Only crafted values still collide in 64 bits after so many rounds: then Arrow takes over."""
 _BLOCK = 1 << 15
 _AGAIN = 0x9E37_79B9_7F4A_7C15
 
 
-def dense(codes: Ints) -> tuple[Ints, int]:
-    """A number per code, from 0, in the order of first occurrence, and how many numbers there are.
+def together(columns: Iterable[tuple[Ints, int]], rows: int) -> tuple[Ints, int]:
+    """A number per row, from 0, the same for rows that are equal in every column, and how many numbers there may be.
 
-    With few distinct codes this is faster than sorting them, and as fast if all are distinct.
+    columns  a number per row, from 0, and how many numbers there may be
+
+    There are not many more numbers than rows, so that a table by number fits in memory.
     """
+    combined, size = np.zeros(rows, np.int64), 1
+    for part, many in columns:
+        if size * many > _ROOM:
+            combined, size = dense(combined)
+        if many > 1:
+            combined = part if size == 1 else combined * many + part
+        size *= many
+    return dense(combined) if size > SPARE * rows + SPARE else (combined, size)
+
+
+def dense(codes: Ints) -> tuple[Ints, int]:
+    """A number per code, from 0, in the order of first occurrence, and how many numbers there are."""
+    if len(codes) > _MANY and _distinct(codes) > _MOST_NUMBERS:
+        words = codes.view(np.uint64)
+        if (leaders := _leaders(words, [words])) is not None:
+            return _numbers(leaders)
     encoded = pa.array(codes).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
 def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
-    """A number per value, from 0, and how many numbers there are; None where Arrow is as fast or faster."""
+    """A number per value, from 0, and how many numbers there may be; None where Arrow is as fast or faster."""
     kind = column.type
     if len(column) < 2 * SAMPLE or column.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return None
-    if len(column[:SAMPLE].unique()) < 0.9 * SAMPLE or (found := hashed_words(column, LONGEST)) is None:
+    # A segment of state has each key once: every chunk is asked.
+    of_each = -(-SAMPLE // column.num_chunks)
+    sample = pa.chunked_array([chunk[:of_each] for chunk in column.chunks], kind)
+    repeated = len(sample) - len(sample.unique())
+    if repeated > _REPEATED * len(sample) or (parts := words_of(column, LONGEST)) is None:
         return None
-    leaders = _leaders(*found)
-    if leaders is None:
-        return None
-    numbers = np.cumsum(leaders == np.arange(len(column))) - 1
+    parts = [part for part in parts if part[0] != part[-1] or (part != part[0]).any()]
+    # Of n values a sample of s repeats about s^2 / 2n. Where values are as many as rows, words together are no fewer.
+    fewer = 2 * repeated * len(column) > len(sample) ** 2
+    if fewer and all(_distinct(part) < _MOST_NUMBERS for part in parts):
+        numbers, many = together((dense(part.view(np.int64)) for part in parts), len(column))
+        return (numbers, many) if many <= len(column) else dense(numbers)
+    leaders = _leaders(hash_of_words(parts), parts)
+    return None if leaders is None else _numbers(leaders)
+
+
+def _distinct(numbers: Ints | Words) -> float:
+    """The share of distinct numbers in a sample."""
+    sample = numbers[:: len(numbers) // SAMPLE + 1]
+    return len(np.unique(sample)) / len(sample)
+
+
+def _numbers(leaders: Ints) -> tuple[Ints, int]:
+    """The number of each row's leader among the leaders, and how many there are."""
+    numbers = np.cumsum(leaders == np.arange(len(leaders))) - 1
     return numbers.take(leaders), int(numbers[-1]) + 1
 
 

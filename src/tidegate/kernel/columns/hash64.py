@@ -6,6 +6,7 @@ state format: changing one means a new state version.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -141,57 +142,68 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Has
     hashes = np.empty(len(array), np.uint64)
     if not len(array):
         return hashes
-    words, bounds = _spans(array, offset_type)
-    for low in range(0, len(array), _BLOCK):
-        ends = bounds[low : low + _BLOCK + 1]
-        hashes[low : low + _BLOCK] = _hash_block(words, ends[:-1], np.diff(ends))
+    rest = hashes
+    for words, bounds in _spans(array, offset_type):
+        for low in range(0, len(bounds) - 1, _BLOCK):
+            ends = bounds[low : low + _BLOCK + 1]
+            rest[low : low + _BLOCK][: len(ends) - 1] = _hash_block(words, ends[:-1], np.diff(ends))
+        rest = rest[len(bounds) - 1 :]
     return hashes
 
 
-def hashed_words(column: pa.ChunkedArray, longest: int) -> tuple[Hashes, list[Words]] | None:
-    """A hash of each string, and columns that identify it: words, and lengths if these differ.
-
-    None if a string is over `longest` bytes. The hash is not `hash64`, and no part of any state.
-    """
-    spans = [_spans(chunk, np.dtype(np.int32)) for chunk in column.chunks if len(chunk)]
-    lengths = np.concatenate([np.diff(bounds) for _, bounds in spans])
-    if (most := int(lengths.max())) > longest:
+def words_of(column: pa.ChunkedArray, longest: int) -> list[Words] | None:
+    """Columns that identify each string: its words, and its length if lengths differ; None if one is over `longest`."""
+    spans = [span for chunk in column.chunks if len(chunk) for span in _spans(chunk, np.dtype(np.int32))]
+    lengths = [np.diff(bounds) for _, bounds in spans]
+    most = max(int(each.max()) for each in lengths)
+    if most > longest:
         return None
     parts = [np.zeros(len(column), np.uint64) for _ in range(-(-most // 8))]
-    hashes = lengths.astype(np.uint64)
     base = 0
-    for words, bounds in spans:
-        starts = bounds[:-1]
-        for low in range(0, len(starts), _BLOCK):
-            begins = starts[low : low + _BLOCK]
-            block = slice(base + low, base + low + len(begins))
+    for (words, bounds), of_each in zip(spans, lengths, strict=True):
+        for low in range(0, len(of_each), _BLOCK):
+            some = of_each[low : low + _BLOCK]
+            begins = bounds[low : low + len(some)]
+            block = slice(base + low, base + low + len(some))
             for j, part in enumerate(parts):
-                rows, word = _word(words, begins, lengths[block], j)
+                rows, word = _word(words, begins, some, j)
                 part[block][rows] = word
-                hashes[block][rows] += _mix(word + _at(j))
-        base += len(starts)
-    same_length = int(lengths.min()) == most
-    return hashes, parts if same_length else [*parts, lengths.view(np.uint64)]
+        base += len(of_each)
+    if all(int(each.min()) == most for each in lengths):
+        return parts
+    return [*parts, np.concatenate(lengths).view(np.uint64)]
 
 
-def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> tuple[Words, Ints]:
-    """The bytes of all values as words, and the place in them where each value begins and where the last one ends."""
+def hash_of_words(parts: list[Words]) -> Hashes:
+    """A hash of each row of these columns. It is not `hash64`, and no part of any state."""
+    hashes = np.zeros(len(parts[0]), np.uint64)
+    for low in range(0, len(hashes), _BLOCK):
+        block = slice(low, low + _BLOCK)
+        for j, part in enumerate(parts):
+            hashes[block] += _mix(part[block] + _at(j))
+    return hashes
+
+
+def _spans(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Iterator[tuple[Words, Ints]]:
+    """The values in one or two pieces: bytes of which word i are the 8 bytes from byte i on, and the places in these
+    where each value begins and where the last one ends.
+
+    A word may reach past the last value. If the buffer ends there, the last values are copied and padded.
+    """
     _, offset_buffer, data = array.buffers()
     raw = np.frombuffer(offset_buffer, offset_type, array.offset + len(array) + 1)
     bounds = raw[array.offset :].astype(np.int64)
-    words, base = _unaligned_words(data, int(bounds[0]), int(bounds[-1]))
-    return words, bounds - base
-
-
-def _unaligned_words(data: pa.Buffer | None, first: int, last: int) -> tuple[Words, int]:
-    """Return a view whose word i is the 8 bytes from byte i on, and the byte at which the view begins.
-
-    A word may reach past the last value: if the buffer ends there, the used bytes are copied and padded.
-    """
+    last = int(bounds[-1])
     if data is not None and last + 8 <= data.size:
-        return np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,)), 0
-    used = b"" if data is None else memoryview(data)[first:last]
-    return np.ndarray((last - first + 1,), "<u8", buffer=b"".join((used, bytes(8))), strides=(1,)), first
+        yield np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,)), bounds
+        return
+    whole = max(0, int(np.searchsorted(bounds, last - 8, side="right")) - 1)
+    if whole:
+        yield np.ndarray((last - 7,), "<u8", buffer=data, strides=(1,)), bounds[: whole + 1]
+    bounds = bounds[whole:]
+    used = b"" if data is None else memoryview(data)[int(bounds[0]) : last]
+    padded = b"".join((used, bytes(8)))
+    yield np.ndarray((len(used) + 1,), "<u8", buffer=padded, strides=(1,)), bounds - bounds[0]
 
 
 def _hash_block(words: Words, starts: Ints, lengths: Ints) -> Hashes:

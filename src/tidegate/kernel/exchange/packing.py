@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, decoded, ints
+from tidegate.kernel.columns.arrays import Ints, array, decoded, ints
 from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
@@ -272,9 +272,13 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
             f"The offset column {layout.op.stream.offset!r} is {table['offset'].type}: offsets are whole numbers that "
             "say in which order the records of a partition came. Cast it to long."
         )
-    encoded = table["partition"].combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    return ints(encoded.indices), ints(table["offset"]), encoded.dictionary.to_pylist()
+    partition, offset = array(table["partition"]), ints(table["offset"])
+    if len(partition) and pa.types.is_integer(partition.type):
+        first = partition[0].as_py()
+        if (ints(partition) == first).all():  # as in a file, and in many topics
+            return np.zeros(len(partition), np.int64), offset, [first]
+    encoded = partition.dictionary_encode()
+    return ints(encoded.indices), offset, encoded.dictionary.to_pylist()
 
 
 def _any_null(table: pa.Table, names: list[str]) -> Any:

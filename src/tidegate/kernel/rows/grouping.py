@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, decoded, ints
-from tidegate.kernel.columns.factorize import dense, numbered
+from tidegate.kernel.columns.factorize import SPARE, dense, numbered, together
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.rows.layout import Layout
@@ -21,9 +21,6 @@ from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.spec.columns import public_name
 
 _ROOM = 2**62
-
-_SPARE = 8
-"""Numbers may reach this many times the number of rows before they are made dense."""
 
 _SAMPLE = 1_000
 """Rows that show whether numbers may have a common step."""
@@ -34,15 +31,7 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
 
     The largest number is not much larger than the number of rows, so that a table by number fits in memory.
     """
-    combined, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        part, cardinality = _code(column)
-        if size * cardinality > _ROOM:
-            combined, size = dense(combined)
-        if cardinality > 1:
-            combined = part if size == 1 else combined * cardinality + part
-        size *= cardinality
-    return dense(combined)[0] if size > _SPARE * len(combined) + _SPARE else combined
+    return together(map(_code, columns), len(columns[0]))[0]
 
 
 def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[Ints]:
@@ -54,8 +43,9 @@ def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[In
 
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
     column = canonical(column)
-    if pa.types.is_int64(column.type) and not column.null_count and (near := _near(ints(column))) is not None:
-        return near
+    if pa.types.is_int64(column.type) and not column.null_count:
+        numbers = ints(column)
+        return _near(numbers) or dense(numbers)
     if (found := numbered(column)) is not None:
         return found
     encoded = array(column)
@@ -83,7 +73,7 @@ def _near(numbers: Ints) -> tuple[Ints, int] | None:
     else:
         step = 1
     many = (high - low) // step + 1
-    return (numbers, many) if many <= _SPARE * len(numbers) + _SPARE else None
+    return (numbers, many) if many <= SPARE * len(numbers) + SPARE else None
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -42,6 +42,8 @@ class Panes:
 
     def first_window(self, pane: Any) -> Any:
         """The earliest window that holds the pane; windows never start below 0."""
+        if not self.shared:
+            return np.maximum(pane, 0)
         advance = self.windows.advance_ms
         return np.maximum((pane - self.windows.size_ms) // advance * advance + advance, 0)
 

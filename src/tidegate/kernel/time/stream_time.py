@@ -111,8 +111,8 @@ def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False)
     together have more than the square of it, those with short runs are scattered too: each run would be a header.
     """
     order = None
-    grows = partition[1:] > partition[:-1]
-    if not np.all(grows | ((partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1]))):
+    in_order = (partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1])
+    if not in_order.all() and not np.all(in_order | (partition[1:] > partition[:-1])):
         order = np.lexsort((offset, partition))
         partition, offset = partition[order], offset[order]
     new = np.flatnonzero(partition[1:] != partition[:-1]) + 1
