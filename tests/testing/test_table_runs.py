@@ -14,12 +14,13 @@ import tidegate as tg
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
 from tidegate.kernel.state.frames import Encoded
-from tidegate.kernel.state.keyed_runs import KeyedRuns
+from tidegate.kernel.state.keyed_runs import KeyedRuns, OfRange
 from tidegate.kernel.state.sorted_runs import Part
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section
 from tidegate.kernel.state.tables import TABLE_RIGHT
 from tidegate.kernel.tuning import Tuning
+from tidegate.kernel.windows.rows_by_key import RowsByKey
 from tidegate.testing import TopologyTestDriver
 
 ORDERS = pa.schema(
@@ -345,14 +346,43 @@ def test_a_large_table_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     assert groups == {1: 0, 11: 0, 101: 1, 111: 2}
 
 
+def test_rows_that_are_sorted_are_freed_before_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction takes as much memory as the rows of the batch."""
+    given: list[weakref.ref[pa.Table]] = []
+    by_range, put_together = RowsByKey.by_range, KeyedRuns._put_together
+    compacted = []
+
+    def kept(rows_by_key: RowsByKey, *rows: pa.Table | None) -> list[OfRange]:
+        given[:] = [weakref.ref(one) for one in rows if one is not None]
+        return by_range(rows_by_key, *rows)  # type: ignore[arg-type]
+
+    def counted_freed(runs: KeyedRuns, *more: Any, **named: Any) -> None:
+        compacted.append([one() is None for one in given])
+        put_together(runs, *more, **named)
+
+    monkeypatch.setattr(RowsByKey, "by_range", kept)
+    monkeypatch.setattr(KeyedRuns, "_put_together", counted_freed)
+    driver = TopologyTestDriver(total_of_users(), tuning=Tuning(read_whole_rows=0, block_rows=4))
+    for number in range(6):
+        users = [f"user {one}" for one in range(3 * number, 3 * number + 9)]
+        events = [{"user": user, "ts": number, "n": 1, "p": 0, "o": 10 * number + at} for at, user in enumerate(users)]
+        driver.pipe_batch(events)
+    assert [True, True] in compacted
+    assert all(all(freed) for freed in compacted)
+
+
 EVENTS = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
+
+
+def total_of_users() -> tg.KTable:
+    """The total of each user, without windows."""
+    order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
+    return tg.stream("events", **order, schema=EVENTS).group_by_key().agg(total=tg.sum("n"))
 
 
 def counted() -> tg.KTable:
     """Number of users per total: an aggregation without windows whose rows are grouped anew."""
-    order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "p", "offset": "o"}
-    totals = tg.stream("events", **order, schema=EVENTS).group_by_key().agg(total=tg.sum("n"))
-    return totals.group_by("total").agg(tg.Materialized.as_("groups"), users=tg.count())
+    return total_of_users().group_by("total").agg(tg.Materialized.as_("groups"), users=tg.count())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -13,8 +13,9 @@ A range is named by the upper half of its first hash, as a bucket of `state.hash
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,14 @@ class Fitted:
         return map(self.as_now, self.run.blocks())
 
 
+class OfRange(NamedTuple):
+    """New versions of a range, sorted by hash, and by how many rows they change the number of rows of the table."""
+
+    number: int
+    versions: pa.Table
+    more: int
+
+
 @dataclass(frozen=True)
 class KeyedRuns:
     """The versions of one table, by range of hashes.
@@ -107,17 +116,29 @@ class KeyedRuns:
     def add(self, rows: pa.Table, hashes: Hashes, more: Ints) -> None:
         """Add versions in order of arrival; `hashes` are those of their keys.
 
-        One sort serves all ranges: a range is a slice of the sorted versions.
-
         more  by how many rows each version changes the number of rows of the table
+        """
+        self.add_by_range(self.by_range(rows, hashes, more))
+
+    def by_range(self, rows: pa.Table, hashes: Hashes, more: Ints) -> list[OfRange]:
+        """Versions as `add` takes them, for `add_by_range`: a caller may free its own rows in between.
+
+        One sort serves all ranges: a range is a slice of the sorted versions.
         """
         stored = _in_order(hashes)
         order = np.argsort(stored, kind="stable")
         rows = rows.append_column("h", pa.array(stored)).take(pa.array(order))
         numbers, first = np.unique(self._ranges(stored[order]), return_index=True)
-        ends = [*first[1:].tolist(), len(order)]
-        for number, low, end in zip(numbers.tolist(), first.tolist(), ends, strict=True):
-            self._add(number, rows.slice(low, end - low), int(more[order[low:end]].sum()))
+        ends = [*first.tolist(), len(order)][1:]
+        return [
+            OfRange(number, rows.slice(low, end - low), int(more[order[low:end]].sum()))
+            for number, low, end in zip(numbers.tolist(), first.tolist(), ends, strict=True)
+        ]
+
+    def add_by_range(self, added: Iterable[OfRange]) -> None:
+        """Add the versions of each range."""
+        for one in added:
+            self._add(*one)
 
     def reduce(self) -> None:
         """Compact all ranges: drop obsolete versions."""

@@ -13,7 +13,7 @@ from tidegate.kernel.columns.arrays import Hashes, concat_tables
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import Fitting
-from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
+from tidegate.kernel.state.keyed_runs import KeyedRuns, OfRange, last_versions
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.store import Store
 
@@ -48,6 +48,10 @@ class RowsByKey:
 
     def add(self, stored: pa.Table | None, rows: pa.Table) -> None:
         """Replace the rows `stored` of some keys by `rows`; a key of `stored` that is not in `rows` is deleted."""
+        self.versions.add_by_range(self.by_range(stored, rows))
+
+    def by_range(self, stored: pa.Table | None, rows: pa.Table) -> list[OfRange]:
+        """The versions that `add` adds (`KeyedRuns.by_range`)."""
         more, deleted = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         if stored is not None:
             keys = self.layout.keys
@@ -59,8 +63,7 @@ class RowsByKey:
             more, deleted = (
                 np.append(one, np.full(left.num_rows, value)) for one, value in ((more, -1), (deleted, True))
             )
-        if rows.num_rows:
-            self.versions.add(_versions(rows, deleted), grouping.key_hash(self.layout, rows), more)
+        return self.versions.by_range(_versions(rows, deleted), grouping.key_hash(self.layout, rows), more)
 
     def replace(self, rows: pa.Table) -> None:
         """Replace all rows by `rows`."""

@@ -52,7 +52,9 @@ def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
     if many:
         by_key.replace(merged)
     else:
-        by_key.add(stored, merged)
+        added = by_key.by_range(stored, merged)
+        del stored, merged  # a compaction takes as much memory again
+        by_key.versions.add_by_range(added)
     return results.finish(layout, updates)
 
 
