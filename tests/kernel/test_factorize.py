@@ -69,6 +69,11 @@ def test_ids_of_parts(form: str, distinct: int) -> None:
     numbers_tell_apart(pa.array([form.format(*each) for each in parts]))
 
 
+def test_empty_chunks_are_not_asked_for_a_sample() -> None:
+    same = pa.chunked_array([pa.array(["user-0000001"] * 10_000), *[pa.array([], pa.string())] * 5_000])
+    assert factorize.numbered(same) is None
+
+
 def test_words_with_few_values_are_numbered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> None:
         raise AssertionError

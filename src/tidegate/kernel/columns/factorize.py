@@ -81,8 +81,9 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     if len(column) < 2 * SAMPLE or column.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return None
     # A segment of state has each key once: every chunk is asked.
-    of_each = -(-SAMPLE // column.num_chunks)
-    sample = pa.chunked_array([chunk[:of_each] for chunk in column.chunks], kind)
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    of_each = -(-SAMPLE // len(chunks))
+    sample = pa.chunked_array([chunk[:of_each] for chunk in chunks], kind)
     repeated = len(sample) - len(sample.unique())
     if repeated > _REPEATED * len(sample) or (parts := words_of(column, LONGEST)) is None:
         return None
