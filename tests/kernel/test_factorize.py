@@ -69,6 +69,13 @@ def test_ids_of_parts(form: str, distinct: int) -> None:
     numbers_tell_apart(pa.array([form.format(*each) for each in parts]))
 
 
+def test_no_column_is_lost_beyond_64_bits() -> None:
+    """Three columns of 32 bits: the first one would be multiplied by 2^64."""
+    parts = [np.array(part) for part in ([0, 1, 0, 1], [0, 0, 1, 1], [5, 5, 5, 5])]
+    numbers, _ = factorize.together([(part, 2**32) for part in parts], 4)
+    assert sorted(numbers.tolist()) == [0, 1, 2, 3]
+
+
 def test_empty_chunks_are_not_asked_for_a_sample() -> None:
     same = pa.chunked_array([pa.array(["user-0000001"] * 10_000), *[pa.array([], pa.string())] * 5_000])
     assert factorize.numbered(same) is None
