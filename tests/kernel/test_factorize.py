@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -47,6 +49,17 @@ def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) 
 )
 def test_any_short_values(values: list[bytes], distinct: int, skipped: int, seed: int) -> None:
     numbers_tell_apart(pa.array(many(values, distinct, seed=seed), pa.binary())[skipped:])
+
+
+@given(
+    st.lists(st.binary(max_size=9) | st.sampled_from([b"user-0000001", b"user-0000002"]), min_size=12, max_size=40),
+    st.sampled_from([0.0, 2.0]),
+)
+def test_few_values_with_a_small_sample(values: list[bytes], most_numbers: float) -> None:
+    """Every word by itself, or all words through the table of hashes; a handful of values reaches both."""
+    with patch.multiple(factorize, SAMPLE=2, _MANY=1, _REPEATED=1.0, _MOST_NUMBERS=most_numbers):
+        if len(set(values)) > 1:
+            numbers_tell_apart(pa.array(values, pa.binary()))
 
 
 def test_zeros_at_the_end_count() -> None:
@@ -117,7 +130,7 @@ def test_columns_together(sizes: list[tuple[int, int]], seed: int) -> None:
     tuples = np.unique(np.stack([part for part, _ in columns]), axis=1)
     pairs = np.unique(np.stack([numbers, *(part for part, _ in columns)]), axis=1)
     assert pairs.shape[1] == tuples.shape[1] == len(np.unique(numbers))
-    assert 0 <= numbers.min() <= numbers.max() < many <= factorize.SPARE * rows + factorize.SPARE
+    assert 0 <= numbers.min() <= numbers.max() < many <= 4 * rows + 4
 
 
 @given(st.integers(1, 40), st.integers(0, 9), st.booleans())

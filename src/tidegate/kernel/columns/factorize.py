@@ -3,10 +3,10 @@
 A string of up to 32 bytes is a few words of 8 bytes. Ids often have a common beginning, and words that are far fewer
 than the ids: `together` numbers each word, and combines the numbers.
 
-    value       words                numbers   together
-    "user-017"  "user-0", "17"       0, 0      0
-    "user-142"  "user-1", "42"       1, 1      3
-    "user-017"  "user-0", "17"       0, 0      0
+    value         words               numbers   together
+    "user-00017"  "user-000", "17"    0, 0      0
+    "user-00142"  "user-001", "42"    1, 1      3
+    "user-00017"  "user-000", "17"    0, 0      0
 
 Where most words are distinct too, a dictionary would look up one after the other in a table that no cache holds. So
 each value gets a place in a table by its hash. The first value at a place leads it, and every value with the same words
@@ -39,8 +39,9 @@ _MOST_NUMBERS = 0.97
 """Share of distinct numbers in a sample: with fewer, Arrow's dictionary is as fast."""
 _MANY = 1 << 16
 """Up to so many numbers fit a cache, distinct or not."""
-_ROOM = 2**62
-SPARE = 4
+ROOM = 2**62
+"""Numbers that are computed with stay below, so that they fit 64 bits."""
+_SPARE = 4
 """Numbers may reach this many times the number of rows: beyond, to make them dense costs less than a larger table."""
 _ROUNDS = 12
 """Only crafted values still collide in 64 bits after so many rounds: then Arrow takes over."""
@@ -57,12 +58,17 @@ def together(columns: Iterable[tuple[Ints, int]], rows: int) -> tuple[Ints, int]
     """
     combined, size = np.zeros(rows, np.int64), 1
     for part, many in columns:
-        if size * many > _ROOM:
+        if size * many > ROOM:
             combined, size = dense(combined)
         if many > 1:
             combined = part if size == 1 else combined * many + part
         size *= many
-    return dense(combined) if size > SPARE * rows + SPARE else (combined, size)
+    return (combined, size) if fits_table(size, rows) else dense(combined)
+
+
+def fits_table(many: int, rows: int) -> bool:
+    """Whether a table by number, for numbers of `rows` rows from 0 up to `many`, costs less than making them dense."""
+    return many <= _SPARE * rows + _SPARE
 
 
 def dense(codes: Ints) -> tuple[Ints, int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.columns.factorize import SPARE, dense
+from tidegate.kernel.columns.factorize import dense, fits_table
 
 _FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
@@ -31,7 +31,7 @@ class Groups:
         """Groups of rows with the same code; codes are not negative."""
         rows = len(codes)
         room = int(codes.max(initial=0)) + 1
-        if room > SPARE * rows + SPARE:
+        if not fits_table(room, rows):
             codes, room = dense(codes)
         at = np.full(room, -1, np.int64)
         # numpy keeps the last of several values for a place. Rows are written from the end on: the first of each code.

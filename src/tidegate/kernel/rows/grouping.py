@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, decoded, ints
-from tidegate.kernel.columns.factorize import SPARE, dense, numbered, together
+from tidegate.kernel.columns.factorize import ROOM, dense, fits_table, numbered, together
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.spec.columns import public_name
-
-_ROOM = 2**62
 
 _SAMPLE = 1_000
 """Rows that show whether numbers may have a common step."""
@@ -62,7 +60,7 @@ def _near(numbers: Ints) -> tuple[Ints, int] | None:
     if not len(numbers):
         return numbers, 1
     low, high = int(numbers.min()), int(numbers.max())
-    if high - low >= _ROOM:
+    if high - low >= ROOM:
         return None
     numbers = numbers - low
     # Few rows show whether there may be a step.
@@ -73,7 +71,7 @@ def _near(numbers: Ints) -> tuple[Ints, int] | None:
     else:
         step = 1
     many = (high - low) // step + 1
-    return (numbers, many) if many <= SPARE * len(numbers) + SPARE else None
+    return (numbers, many) if fits_table(many, len(numbers)) else None
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
