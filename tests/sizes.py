@@ -11,6 +11,7 @@ SMALL = Tuning(
     compact_rows=5,
     whole_rows=1,
     whole_times=1,
+    table_rows=2,
     key_windows=(2, 3),
     part_records=2,
     bucket_rows=3,

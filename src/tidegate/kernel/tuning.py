@@ -32,6 +32,9 @@ class Tuning:
                      and sessions are stored by key: when a batch writes more than `whole_rows` windows, and more than
                      `whole_times` times the windows that it needs
 
+    Tables without windows
+        table_rows   rows of a batch that are applied together, about, or all those of one range
+
     Sliding windows and sessions
         key_windows    a bucket with more windows than this is split, because a record reads and writes the whole bucket
                        of its key. The second number is for batches with many records per bucket: fewer large buckets
@@ -92,6 +95,7 @@ class Tuning:
     most_tables: int = 16
     whole_rows: int = 10_000
     whole_times: int = 12
+    table_rows: int = 131_072
     key_windows: tuple[int, int] = (500, 6_000)
     lookup_records: int = 10_000
     part_records: int = 50_000

@@ -5,6 +5,7 @@ With group numbers at hand, `ufunc.at` costs a pass over the rows; a hash aggreg
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -112,3 +113,14 @@ def last_rows(codes: Ints) -> Ints:
     """The last row of each code, in the order of the rows; codes are not negative."""
     order = np.argsort(codes, kind="stable")
     return np.sort(order[np.diff(codes[order], append=-1) != 0])
+
+
+def neighbours(sizes: Ints, most: int) -> Iterator[range]:
+    """Neighbours together that have about `most` records, given the number of records of each."""
+    first = total = 0
+    for at, size in enumerate(sizes.tolist()):
+        if total and total + size > most:
+            yield range(first, at)
+            first, total = at, 0
+        total += size
+    yield range(first, len(sizes))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times
@@ -387,7 +388,7 @@ class JoinBatch(Batch):
         # Blobs with few records are not divided.
         rest = [[hash_ranges.divided(side.layout, rows) for rows in side.let_go()] for side in self._sides]
         sizes = np.sum([one.sizes for one in self._divided], axis=0)
-        for ranges in _grouped(sizes, self.layout.tuning.joined_rows):
+        for ranges in neighbours(sizes, self.layout.tuning.joined_rows):
             for at in ranges:
                 for one in self._divided:
                     self._sides[one.side].take_records(one.base, next(one.ranges))
@@ -418,17 +419,6 @@ class JoinBatch(Batch):
         one = self._sides[min(side, len(self._sides) - 1)]
         one.chunks, one.fold, one.closed_to = self.chunks, self.fold, self.closed_to
         return one
-
-
-def _grouped(sizes: Ints, most: int) -> Iterator[range]:
-    """Neighbours together that have about `most` records, given the number of records of each."""
-    first = total = 0
-    for at, size in enumerate(sizes.tolist()):
-        if total and total + size > most:
-            yield range(first, at)
-            first, total = at, 0
-        total += size
-    yield range(first, len(sizes))
 
 
 def _behind(rows: pa.Table, base: int) -> pa.Table:

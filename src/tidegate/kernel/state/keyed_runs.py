@@ -22,8 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables
-from tidegate.kernel.columns.groups import last_rows
+from tidegate.kernel.columns.groups import last_rows, neighbours
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
@@ -112,6 +113,18 @@ class KeyedRuns:
                 for run in map(self._fitted, self.runs.every(number, keeps=few)):
                     if len(at := run.with_hashes(wanted)):
                         yield run.take(at)
+
+    def divided(self, rows: pa.Table, hashes: Hashes, most: int) -> list[tuple[pa.Table, Hashes]]:
+        """Rows and the hashes of their keys, by whole ranges with about `most` rows together; rows keep their order."""
+        if len(hashes) <= most:
+            return [(rows, hashes)]
+        ranges = list(self.index) or [0]
+        at = np.searchsorted(ranges, self._ranges(_in_order(hashes)))
+        order = radix_sort.argsort(at)
+        rows, hashes = rows.take(pa.array(order)), hashes[order]
+        ends = [0, *np.bincount(at, minlength=len(ranges)).cumsum().tolist()]
+        parts = ((ends[part.start], ends[part.stop]) for part in neighbours(np.diff(ends), most))
+        return [(rows.slice(low, end - low), hashes[low:end]) for low, end in parts if low < end]
 
     def add(self, rows: pa.Table, hashes: Hashes, more: Ints) -> None:
         """Add versions in order of arrival; `hashes` are those of their keys.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import Hashes
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping, results
@@ -23,7 +24,7 @@ class Unwindowed(Operator):
     tables = (KEYS,)
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
-        return [_updates(self.layout, state, batch)]
+        return _updates(self.layout, state, batch)
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
         return (window_table.placed(rows, 0) for rows in _by_key(self.layout, state).read())
@@ -37,25 +38,49 @@ def _by_key(layout: Layout, state: State) -> RowsByKey:
     return RowsByKey.of(layout, state.logs, state.store, state.fitting)
 
 
-def _updates(layout: Layout, state: State, batch: Batch) -> pa.Table:
-    """Apply the batch to the rows of its keys. Returns the updates."""
+def _updates(layout: Layout, state: State, batch: Batch) -> Iterator[pa.Table]:
+    """Apply the batch to the rows of its keys. Yields the updates, in at least one part."""
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
-        return layout.result_schema.empty_table()
+        yield layout.result_schema.empty_table()
+        return
     by_key, hashes = _by_key(layout, state), grouping.key_hash(layout, rows)
-    many = by_key.versions.are_many(hashes)
-    stored = by_key.whole() if many else by_key.find(hashes)
-    one_window = None if stored is None or not stored.num_rows else _in_one_window(stored)
-    merged, updates = window_table.apply(layout, one_window, _in_one_window(rows), batch.single)
-    merged = merged.drop_columns(["start"])
-    del rows, hashes, one_window  # storing rows takes as much memory again
-    if many:
+    if by_key.versions.are_many(hashes):
+        merged, updates = _applied(layout, by_key.whole(), rows, batch.single)
+        del rows, hashes  # storing rows takes as much memory again
         by_key.replace(merged)
-    else:
-        added = by_key.by_range(stored, merged)
-        del stored, merged  # a compaction takes as much memory again
-        by_key.versions.add_by_range(added)
+        yield results.finish(layout, updates)
+        return
+    most = layout.tuning.table_rows if _in_any_order(layout) else len(hashes)
+    parts = by_key.versions.divided(rows, hashes, most)
+    del rows, hashes
+    while parts:
+        yield _of_some_keys(layout, by_key, parts, batch.single)
+
+
+def _in_any_order(layout: Layout) -> bool:
+    """Whether updates may leave in another order than that of their timestamps."""
+    op = layout.op
+    return not (layout.sorts or op.every_update or op.all_limits or op.regroup)
+
+
+def _of_some_keys(layout: Layout, by_key: RowsByKey, parts: list[tuple[pa.Table, Hashes]], single: bool) -> pa.Table:
+    """Remove the last of the parts (`KeyedRuns.divided`) and apply its rows. Returns the updates."""
+    rows, hashes = parts.pop()
+    stored = by_key.find(hashes)
+    merged, updates = _applied(layout, stored, rows, single)
+    del rows, hashes  # storing rows takes as much memory again
+    added = by_key.by_range(stored, merged)
+    del stored, merged  # and so does a compaction
+    by_key.versions.add_by_range(added)
     return results.finish(layout, updates)
+
+
+def _applied(layout: Layout, stored: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:
+    """The `stored` rows after these rows, and the updates (`window_table.apply`)."""
+    before = None if stored is None or not stored.num_rows else _in_one_window(stored)
+    merged, updates = window_table.apply(layout, before, _in_one_window(rows), single)
+    return merged.drop_columns(["start"]), updates
 
 
 def _in_one_window(rows: pa.Table) -> pa.Table:

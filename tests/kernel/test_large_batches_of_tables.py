@@ -1,0 +1,133 @@
+"""A large batch of a table without windows is applied by ranges of keys: memory holds a part of it at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.tuning import Tuning
+from tidegate.kernel.windows import window_table
+from tidegate.plan import operation
+from tidegate.plan.graph import graph
+from tidegate.spec.columns import TIMESTAMP
+
+KEYS, ROWS, BATCHES = 2_000, 1_000, 8
+SMALL = Tuning(range_rows=200, bucket_rows=200, read_whole_rows=0, table_rows=200)
+DIVIDED = 4
+"""Parts of a batch: it has some 800 keys, in ranges of some 80 keys each."""
+
+
+def batch(number: int) -> pa.RecordBatch:
+    rng = np.random.default_rng(number)
+    keys = rng.integers(0, KEYS, ROWS)
+    return pa.record_batch(
+        {
+            "k:user": pa.array([f"user-{key}" for key in keys]),
+            "v:amount": pa.array(rng.integers(0, 100, ROWS)),
+            "v:group": pa.array(keys % 10),
+            "ts": pa.array(rng.integers(0, 1_000, ROWS) + number),
+            "partition": pa.array(np.zeros(ROWS, np.int32)),
+            "offset": pa.array(number * ROWS + np.arange(ROWS)),
+        }
+    )
+
+
+def grouped() -> tg.KGroupedStream:
+    order: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+    return tg.stream("events", **order, stream_time="max").group_by_key()
+
+
+def totals() -> tg.KTable:
+    return grouped().agg(total=tg.sum("amount"), n=tg.count())
+
+
+def by_function() -> tg.KTable:
+    return grouped().reduce(lambda total, amount: total + amount, "amount", "total")
+
+
+def of_every_record() -> tg.KTable:
+    return grouped().agg(tg.Materialized.as_("totals").with_caching_disabled(), total=tg.sum("amount"))
+
+
+def limited() -> tg.KTable:
+    return totals().suppress(tg.Suppressed.until_time_limit("1 ms", tg.BufferConfig.unbounded(), clock="stream"))
+
+
+def groups() -> tg.KTable:
+    return totals().group_by("n").agg(users=tg.count())
+
+
+def run(
+    table: Callable[[], tg.KTable], tuning: Tuning, monkeypatch: pytest.MonkeyPatch, sorts: bool = False
+) -> tuple[list[list[pa.Table]], list[int]]:
+    """The parts of each batch that have rows, and how many times each batch was applied."""
+    with monkeypatch.context() as patch:
+        applied: list[int] = []
+        apply = window_table.apply
+
+        def counted(layout: Layout, stored: pa.Table | None, *given: Any) -> tuple[pa.Table, pa.Table]:
+            applied[-1] += 1
+            return apply(layout, stored, *given)
+
+        patch.setattr(window_table, "apply", counted)
+        first = graph(operation(table().node)).upstream_first[0]
+        layout = Layout(first.op, batch(0).schema, sorts=sorts, tuning=tuning)
+        store, found = DictStore(tuning=tuning), []
+        for number in range(BATCHES):
+            applied.append(0)
+            [(_, blob)] = pack(layout, [batch(number)], [0])
+            step = Stage(layout).begin(store, [blob])
+            found.append([part for part in step.parts if part.num_rows])
+            assert step.metrics["emitted"] == sum(part.num_rows for part in found[-1])
+    return found, applied
+
+
+def rows(parts: list[pa.Table]) -> list[str]:
+    """Rows in one order, without their place among rows of the same time."""
+    return sorted(str(row | {"place": None}) for part in parts for row in part.to_pylist())
+
+
+@pytest.mark.parametrize("table", [totals, by_function])
+def test_a_large_batch_leaves_in_parts_with_the_rows_of_a_batch_at_once(
+    table: Callable[[], tg.KTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, applied = run(table, Tuning(), monkeypatch)
+    assert applied == [1] * BATCHES
+    divided, applied = run(table, SMALL, monkeypatch)
+    # The first batch finds no ranges.
+    assert applied[0] == 1
+    assert min(applied[-3:]) >= DIVIDED
+    assert [len(parts) for parts in divided] == applied
+    assert list(map(rows, divided)) == list(map(rows, at_once))
+    # A part has all rows of some keys and, but for a range that is larger, no more than it may have.
+    for parts in divided[-3:]:
+        users = [set(part["user"].to_pylist()) for part in parts]
+        assert sum(map(len, users)) == len(set().union(*users))
+        assert max(map(len, users)) <= SMALL.table_rows
+
+
+@pytest.mark.parametrize("table", [of_every_record, limited, groups])
+def test_updates_whose_order_counts_are_made_at_once(
+    table: Callable[[], tg.KTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divided, applied = run(table, SMALL, monkeypatch)
+    assert applied == [1] * BATCHES
+    at_once, _ = run(table, Tuning(), monkeypatch)
+    assert list(map(rows, divided)) == list(map(rows, at_once))
+
+
+def test_sorted_updates_of_a_large_batch_are_in_timestamp_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, applied = run(totals, SMALL, monkeypatch, sorts=True)
+    assert applied == [1] * BATCHES
+    for [part] in found:
+        times = part[TIMESTAMP].to_pylist()
+        assert times == sorted(times)
