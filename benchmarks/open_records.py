@@ -23,7 +23,7 @@ sessions, sliding
           these keys.)
 
 The megabytes are the largest memory of the process in a step, and the memory before the step; steps that load the open
-records count too, but for "MB after loading". The store is in files, and memory is reused as in a worker. Linux only.
+records count too, but for "MB when loaded". The store is in files, and memory is reused as in a worker. Linux only.
 
 `--workers N`: N workers run the steps, each step by one of them at random, as on Spark. All are in this process, but
 each has copies of its own (`kernel.state.copies`), and shares their files. The table has the megabytes of the copies of
@@ -342,7 +342,7 @@ def main() -> None:
         print(json.dumps(measured(chosen.measure, chosen.open[0], *sizes)))
         return
     columns = {"ms": "ms", "worst": "ms at most", "read": "bytes read", "written": "written", "rows": "rows"}
-    columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step", "later": "MB after loading"}
+    columns |= {"load": "s of loading", "before": "MB before", "most": "MB in a step", "later": "MB when loaded"}
     columns |= {"copies": "MB of copies"}
     with_decimal = ("ms", "worst", "load", "copies")
     print(f"{'open records':<24}{'':>8}" + "".join(f"{title:>15}" for title in columns.values()))
