@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,16 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.columns.arrays import Hashes
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
+from tidegate.kernel.state.keyed_runs import KeyedRuns, OfRange
+from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import Tuning
 from tidegate.kernel.windows import window_table
+from tidegate.kernel.windows.rows_by_key import RowsByKey
 from tidegate.plan import operation
 from tidegate.plan.graph import graph
 from tidegate.spec.columns import TIMESTAMP
@@ -131,3 +136,39 @@ def test_sorted_updates_of_a_large_batch_are_in_timestamp_order(monkeypatch: pyt
     for [part] in found:
         times = part[TIMESTAMP].to_pylist()
         assert times == sorted(times)
+
+
+def test_a_part_is_freed_when_it_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storing rows takes as much memory again. The batch itself is freed when it is divided."""
+    given: list[weakref.ref[pa.Table]] = []
+    alive: list[tuple[bool, int]] = []
+    divided, by_range = KeyedRuns.divided, RowsByKey.by_range
+
+    def noted(versions: KeyedRuns, rows: pa.Table, *of_batch: Any) -> list[tuple[pa.Table, Hashes]]:
+        parts = divided(versions, rows, *of_batch)
+        given[:] = [weakref.ref(one) for one in (rows, *(part for part, _ in parts))]
+        return parts
+
+    def counted(rows_by_key: RowsByKey, *stored: Any) -> list[OfRange]:
+        batch, *parts = (one() is not None for one in given)
+        alive.append((batch, sum(parts)))
+        return by_range(rows_by_key, *stored)
+
+    monkeypatch.setattr(KeyedRuns, "divided", noted)
+    monkeypatch.setattr(RowsByKey, "by_range", counted)
+    _, applied = run(totals, SMALL, monkeypatch)
+    # The first part to be applied is the last of the parts.
+    assert alive[-applied[-1] :] == [(False, left) for left in reversed(range(applied[-1]))]
+
+
+def test_ranges_without_rows_make_no_part() -> None:
+    """A batch may have keys of some ranges alone; a range is named by the upper half of its first hash."""
+    index = LogIndex()
+    for number in range(8):
+        index[number << 29] = Log(segments=1, rows=100)
+    keyed = KeyedRuns.of(index, DictStore(), lambda rows: rows)
+    hashes = np.arange(400, dtype=np.uint64) % 4 << np.uint64(61)
+    parts = keyed.divided(pa.table({"n": np.arange(400)}), hashes, 90)
+    assert [part["n"].to_pylist() for part, _ in parts] == [list(range(at, 400, 4)) for at in range(4)]
+    assert [np.unique(mine >> np.uint64(61)).tolist() for _, mine in parts] == [[0], [1], [2], [3]]
+    assert len(keyed.divided(pa.table({"n": np.arange(400)}), hashes, 250)) == 2
