@@ -172,3 +172,9 @@ def test_ranges_without_rows_make_no_part() -> None:
     assert [part["n"].to_pylist() for part, _ in parts] == [list(range(at, 400, 4)) for at in range(4)]
     assert [np.unique(mine >> np.uint64(61)).tolist() for _, mine in parts] == [[0], [1], [2], [3]]
     assert len(keyed.divided(pa.table({"n": np.arange(400)}), hashes, 250)) == 2
+
+
+def test_a_batch_without_rows_has_updates_without_rows() -> None:
+    step = Stage(Layout(operation(totals().node), batch(0).schema, sorts=False)).step(DictStore(), [])
+    assert step.rows.num_rows == 0
+    assert step.rows.column_names == ["user", "total", "n", TIMESTAMP]

@@ -39,9 +39,10 @@ def _by_key(layout: Layout, state: State) -> RowsByKey:
 
 
 def _updates(layout: Layout, state: State, batch: Batch) -> Iterator[pa.Table]:
-    """Apply the batch to the rows of its keys. Yields the updates."""
+    """Apply the batch to the rows of its keys. Yields the updates, in at least one part."""
     rows = batch.partials()[0] if layout.op.pre_aggregates else batch.records()
     if rows is None or not rows.num_rows:
+        yield layout.result_schema.empty_table()
         return
     by_key, hashes = _by_key(layout, state), grouping.key_hash(layout, rows)
     if by_key.versions.are_many(hashes):
