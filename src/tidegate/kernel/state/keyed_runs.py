@@ -120,11 +120,10 @@ class KeyedRuns:
             return [(rows, hashes)]
         ranges = list(self.index) or [0]
         at = np.searchsorted(ranges, self._ranges(_in_order(hashes)))
-        order = radix_sort.argsort(at)
-        rows, hashes = rows.take(pa.array(order)), hashes[order]
-        ends = [0, *np.bincount(at, minlength=len(ranges)).cumsum().tolist()]
-        parts = ((ends[part.start], ends[part.stop]) for part in neighbours(np.diff(ends), most))
-        return [(rows.slice(low, end - low), hashes[low:end]) for low, end in parts if low < end]
+        together = list(neighbours(np.bincount(at, minlength=len(ranges)), most))
+        number = np.repeat(np.arange(len(together)), [len(each) for each in together])[at]
+        parts = radix_sort.split(rows, number, len(together))
+        return [(part, hashes[number == one]) for one, part in enumerate(parts) if part.num_rows]
 
     def add(self, rows: pa.Table, hashes: Hashes, more: Ints) -> None:
         """Add versions in order of arrival; `hashes` are those of their keys.
