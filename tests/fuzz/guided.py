@@ -57,7 +57,8 @@ def guide() -> None:
     """Run libFuzzer in this process, which it ends."""
     import atheris
 
-    with atheris.instrument_imports(include=["tidegate.kernel.state.frames", "tidegate.kernel.state.delta"]):
+    decoders = ("state.frames", "state.delta", "state.without_repeats", "columns.words")
+    with atheris.instrument_imports(include=[f"tidegate.kernel.{name}" for name in decoders]):
         from tidegate.kernel.state import frames
 
     import pyarrow as pa

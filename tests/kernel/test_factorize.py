@@ -162,7 +162,7 @@ def test_what_is_left_to_arrow(array: pa.Array) -> None:
 def test_hashes_that_meet_are_told_apart_or_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     array = pa.array([f"{number % 9_000 * 7_919:x}{number % 9_000 * 104_729:x}" for number in range(20_000)])
     whole = factorize.hash_of_words
-    monkeypatch.setattr(factorize, "_distinct", lambda _: 1.0)
+    monkeypatch.setattr(factorize, "repeats", lambda _: False)
     numbers_tell_apart(array)
     monkeypatch.setattr(factorize, "hash_of_words", lambda parts: whole(parts) % np.uint64(4_096))
     numbers_tell_apart(array)

@@ -73,7 +73,7 @@ def fits_table(many: int, rows: int) -> bool:
 
 def dense(codes: Ints) -> tuple[Ints, int]:
     """A number per code, from 0, in the order of first occurrence, and how many numbers there are."""
-    if len(codes) > _MANY and _distinct(codes) > _MOST_NUMBERS:
+    if len(codes) > _MANY and not repeats(codes):
         words = codes.view(np.uint64)
         if (leaders := _leaders(words, [words])) is not None:
             return _numbers(leaders)
@@ -96,17 +96,17 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     parts = [part for part in parts if part[0] != part[-1] or (part != part[0]).any()]
     # Of n values a sample of s repeats about s^2 / 2n. Where values are as many as rows, words together are no fewer.
     fewer = 2 * repeated * len(column) > len(sample) ** 2
-    if fewer and all(_distinct(part) < _MOST_NUMBERS for part in parts):
+    if fewer and all(map(repeats, parts)):
         numbers, many = together((dense(part.view(np.int64)) for part in parts), len(column))
         return (numbers, many) if many <= len(column) else dense(numbers)
     leaders = _leaders(hash_of_words(parts), parts)
     return None if leaders is None else _numbers(leaders)
 
 
-def _distinct(numbers: Ints | Words) -> float:
-    """The share of distinct numbers in a sample."""
+def repeats(numbers: Ints | Words) -> bool:
+    """Whether so many numbers of a sample are repeated that Arrow's dictionary is as fast as `_leaders`."""
     sample = numbers[:: len(numbers) // SAMPLE + 1]
-    return len(np.unique(sample)) / len(sample)
+    return len(np.unique(sample)) <= _MOST_NUMBERS * len(sample)
 
 
 def _numbers(leaders: Ints) -> tuple[Ints, int]:

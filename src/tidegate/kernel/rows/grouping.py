@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,10 @@ from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, d
 from tidegate.kernel.columns.factorize import ROOM, dense, fits_table, numbered, together
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.steps import in_steps
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.spec.columns import public_name
-
-_SAMPLE = 1_000
-"""Rows that show whether numbers may have a common step."""
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
@@ -62,16 +59,9 @@ def _near(numbers: Ints) -> tuple[Ints, int] | None:
     low, high = int(numbers.min()), int(numbers.max())
     if high - low >= ROOM:
         return None
-    numbers = numbers - low
-    # Few rows show whether there may be a step.
-    some = numbers[:: len(numbers) // _SAMPLE + 1]
-    step = gcd(high - low, int(np.gcd.reduce(some)))
-    if step > 1 and np.array_equal((parts := numbers // step) * step, numbers):
-        numbers = parts
-    else:
-        step = 1
+    parts, step = in_steps(numbers, low, high)
     many = (high - low) // step + 1
-    return (numbers, many) if fits_table(many, len(numbers)) else None
+    return (parts, many) if fits_table(many, len(numbers)) else None
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:

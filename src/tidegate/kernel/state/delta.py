@@ -28,16 +28,18 @@ def narrowed(table: pa.Table) -> pa.Table:
         if width is not None:
             table = table.set_column(index, field.name, pa.array((values - low).astype(width)))
             bases[field.name] = low
-    return table.replace_schema_metadata({_BASES: json.dumps(bases)}) if bases else table
+    metadata = table.schema.metadata or {}
+    return table.replace_schema_metadata({**metadata, _BASES: json.dumps(bases)}) if bases else table
 
 
 def widened(table: pa.Table) -> pa.Table:
     """The table that `narrowed` was given. Raises ValueError for a column that it did not make."""
-    bases = json.loads((table.schema.metadata or {}).get(_BASES, b"{}"))
+    metadata = dict(table.schema.metadata or {})
+    bases = json.loads(metadata.pop(_BASES, b"{}"))
     for name, low in bases.items():
         if not pa.types.is_unsigned_integer(table[name].type) or table[name].null_count or type(low) is not int:
             raise ValueError(f"the column {name!r} is {table[name].type} from {low!r}, not whole numbers from one")
         values = table[name].to_numpy().astype(np.int64)
         values += low
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
-    return table.replace_schema_metadata(None) if bases else table
+    return table.replace_schema_metadata(metadata or None) if bases else table

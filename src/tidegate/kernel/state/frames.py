@@ -21,6 +21,7 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError
 from tidegate.kernel.state.compact import is_compact, restored
 from tidegate.kernel.state.delta import narrowed, widened
+from tidegate.kernel.state.without_repeats import with_repeats, without_repeats
 
 VERSION = 2
 BLOB, SEGMENT, META = 1, 2, 3
@@ -93,7 +94,8 @@ def body(kind: int, one: pa.Table | Pieces) -> memoryview:
     codec = pa.Codec("zstd", 1) if (kind == SEGMENT or compact) and not tiny else None
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
-    table = table if tiny or compact else narrowed(table)
+    if not (tiny or compact):
+        table = narrowed(without_repeats(table) if kind == BLOB else table)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         for end, size in zip(accumulate(sizes), sizes, strict=True):
             writer.write_table(table.slice(end - size, size))
@@ -163,7 +165,7 @@ def opened(kind: int, frame: bytes) -> tuple[dict[str, Any], list[Encoded]]:
 
 
 def _widened(table: pa.Table) -> pa.Table:
-    return restored(table) if is_compact(table) else widened(table)
+    return restored(table) if is_compact(table) else with_repeats(widened(table))
 
 
 def _table(encoded: memoryview) -> pa.Table:

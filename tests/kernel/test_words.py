@@ -1,0 +1,99 @@
+"""Strings come back from words, and words that repeat take one or two bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.kernel.columns.factorize import LONGEST, SAMPLE
+from tidegate.kernel.columns.words import from_words, in_words
+
+ROWS = 2 * SAMPLE
+RANDOM = np.random.default_rng(80)
+PARTS = st.text("abé0", max_size=9) | st.sampled_from(["user-000", "", "\0", "\0\0", "x" * 8, "ü" * 8])
+
+
+def length_of(column: pa.Array) -> int | None:
+    lengths = set(map(len, column.cast(pa.binary()).to_pylist()))
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def comes_back(column: pa.Array) -> pa.StructArray:
+    words = in_words(column)
+    assert words is not None
+    found = from_words(words, length_of(column), column.type)
+    found.validate(full=True)
+    assert found.equals(column)
+    assert words.nbytes < column.nbytes
+    return words
+
+
+@given(st.lists(PARTS, min_size=1, max_size=4), st.lists(PARTS, min_size=1, max_size=4), st.booleans())
+def test_strings_come_back(begins: list[str], ends: list[str], in_bytes: bool) -> None:
+    """Of one length or of several, with bytes of zero at their ends, and with characters of several bytes."""
+    some = [begin + end for begin in begins for end in ends if len((begin + end).encode()) <= LONGEST]
+    if any(some):
+        column = pa.array([some[at % len(some)] for at in range(ROWS)])
+        comes_back(column.cast(pa.binary()) if in_bytes else column)
+
+
+@pytest.mark.parametrize("length", range(1, 25))
+def test_ids_of_every_length(length: int) -> None:
+    comes_back(pa.array([f"{at % 9:0{length}}" for at in range(ROWS)]))
+
+
+def test_a_part_of_a_column() -> None:
+    column = pa.array([f"user-{at % 5_000:07}" for at in range(3 * ROWS)])
+    comes_back(column.slice(7, ROWS + 1))
+
+
+def test_words_that_repeat_take_one_or_two_bytes() -> None:
+    """And a word that hardly repeats is stored itself, in as few bytes as it needs."""
+    begins, middles = RANDOM.integers(0, 256, ROWS), RANDOM.integers(0, 5_000, ROWS)
+    ends = RANDOM.integers(0, 10**8, ROWS)
+    column = pa.array([f"{a:08}{b:08}{c:08}{'z' * 3}" for a, b, c in zip(begins, middles, ends, strict=True)])
+    first, second, third, fourth = comes_back(column).flatten()
+    assert [one.type.index_type for one in (first, second, fourth)] == [pa.uint8(), pa.uint16(), pa.uint8()]
+    assert third.type == pa.uint64()
+    few_bytes = [bytes(8) + at.to_bytes(3) for at in range(80_000)]
+    assert [one.type for one in comes_back(pa.array(few_bytes)).flatten()][1:] == [pa.uint32()]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([f"{at % 9}" for at in range(ROWS - 1)]),
+        pa.array(["x" * LONGEST + "y"] * ROWS),
+        pa.array([""] * ROWS),
+        pa.array([RANDOM.bytes(32) for _ in range(ROWS)]),
+    ],
+    ids=["few", "long", "empty", "random"],
+)
+def test_what_stays(column: pa.Array) -> None:
+    assert in_words(column) is None
+
+
+def test_no_strings() -> None:
+    words = in_words(pa.array(["abc"] * ROWS))
+    assert words is not None
+    assert from_words(words.slice(0, 0), 3, pa.string()).equals(pa.array([], pa.string()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ([pa.array([5], pa.uint64()), pa.array([9], pa.uint64())], None),
+        ([pa.array([5], pa.uint64()), pa.array([2**63], pa.uint64())], None),
+        ([pa.array([5], pa.uint64())], -1),
+        ([pa.array([5], pa.uint64())], 2**40),
+        ([pa.DictionaryArray.from_arrays(pa.array([3], pa.uint8()), pa.array([1], pa.uint64()), safe=False)], 8),
+    ],
+    ids=["longer", "far longer", "negative", "huge", "no such word"],
+)
+def test_words_that_are_no_strings(fields: list[pa.Array], length: int | None) -> None:
+    words = pa.StructArray.from_arrays(fields, names=list(map(str, range(len(fields)))))
+    with pytest.raises((ValueError, LookupError, MemoryError)):
+        from_words(words, length, pa.string())
