@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array
 
 
 class Overflow(Exception):
@@ -59,10 +59,9 @@ class Accumulator(ABC):
 
 def typed(column: pa.Array | pa.ChunkedArray | None, to: pa.DataType) -> pa.Array:
     """Return the column as one array of type `to`."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
     if column is None:
         raise TypeError("this aggregate needs the values of its column")
+    column = array(column)
     if column.type == to:
         return column
     return pa.nulls(len(column), to) if pa.types.is_null(column.type) else column.cast(to)

@@ -32,6 +32,8 @@ def array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
     if isinstance(column, pa.Array):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)  # `combine_chunks` copies it
     whole = column.combine_chunks()
     return whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.fixed_length import as_fixed, as_strings, one_length
 
 _MOST_BYTES = 2**31 - 1
 """Bytes of all texts of a column, whose offsets may have 32 bits."""
@@ -45,29 +46,7 @@ def far_apart(column: pa.Array, at: Ints) -> pa.Array:
     Arrow takes texts one by one, and each waits for memory; for values of fixed size it waits for several at once. So
     texts of one length (often ids) are taken as values of fixed size, in a tenth of the time.
     """
-    length = _one_length(column)
+    length = one_length(column)
     if not length or length * len(at) > _MOST_BYTES:
         return column.take(pa.array(at))
-    _, offsets, data = column.buffers()
-    width = _offset_type(column.type)
-    begin = int(np.frombuffer(offsets, width, 1, column.offset * np.dtype(width).itemsize)[0])
-    fixed = pa.Array.from_buffers(pa.binary(length), len(column), [None, data.slice(begin)])
-    taken = fixed.take(pa.array(at)).buffers()[1]
-    ends = pa.py_buffer((np.arange(len(at) + 1) * length).astype(width))
-    return pa.Array.from_buffers(column.type, len(at), [None, ends, taken])
-
-
-def _one_length(column: pa.Array) -> int:
-    """The length of each text in bytes; 0 if lengths differ, there are nulls or no values, or they are no texts."""
-    kind = column.type
-    if kind not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
-        return 0
-    if column.null_count or not len(column):
-        return 0
-    offsets = np.frombuffer(column.buffers()[1], _offset_type(kind), column.offset + len(column) + 1)[column.offset :]
-    lengths = np.diff(offsets)
-    return int(lengths[0]) if (lengths == lengths[0]).all() else 0
-
-
-def _offset_type(kind: pa.DataType) -> type[np.signedinteger]:
-    return np.int64 if kind in (pa.large_string(), pa.large_binary()) else np.int32
+    return as_strings(as_fixed(column, length).take(pa.array(at)), column.type)

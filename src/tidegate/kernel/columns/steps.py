@@ -12,15 +12,15 @@ _SAMPLE = 1_000
 """Numbers that show whether there may be a common step."""
 
 
-def in_steps(numbers: Ints, low: int, high: int) -> tuple[Ints, int]:
-    """(numbers, step): the distance of each number from the lowest one, in steps; the step is 1 where none is common.
+def in_steps(numbers: Ints, low: int, high: int) -> tuple[Ints, int] | None:
+    """(numbers, step): the distance of each number from the lowest one, in steps; None where no step is common.
 
     low, high  the lowest and the highest of the numbers, less than 2^63 apart
     """
-    numbers = numbers - low
     # Few numbers show whether there may be a step.
-    some = numbers[:: len(numbers) // _SAMPLE + 1]
-    step = gcd(high - low, int(np.gcd.reduce(some)))
-    if step > 1 and np.array_equal((parts := numbers // step) * step, numbers):
-        return parts, step
-    return numbers, 1
+    step = gcd(high - low, int(np.gcd.reduce(numbers[:: len(numbers) // _SAMPLE + 1] - low)))
+    if step <= 1:
+        return None
+    numbers = numbers - low
+    parts = numbers // step
+    return (parts, step) if np.array_equal(parts * step, numbers) else None

@@ -51,15 +51,15 @@ def _listed(part: Words) -> pa.Array:
     return pa.array(part.astype(next(width for width in _WIDTHS if most <= np.iinfo(width).max)))
 
 
-def from_words(words: pa.StructArray, length: int | None, kind: pa.DataType) -> pa.Array:
-    """The strings that `in_words` was given, of this type. `length`: of each string; None where lengths differ.
+def from_words(words: pa.StructArray, length: int, kind: pa.DataType) -> pa.Array:
+    """The strings that `in_words` was given, of this type. `length`: of each string; 0 where lengths differ.
 
     Raises ValueError or LookupError for words that it did not make.
     """
     if not len(words):
         return pa.array([], kind)
     parts = [_words(field) for field in words.flatten()]
-    if length is None:
+    if length == 0:
         lengths = parts.pop().astype(np.int64)
         data = _bytes(parts, 8 * len(parts))[np.arange(8 * len(parts)) < lengths[:, None]]
         places = np.concatenate([[0], np.cumsum(lengths)])

@@ -59,7 +59,7 @@ def _near(numbers: Ints) -> tuple[Ints, int] | None:
     low, high = int(numbers.min()), int(numbers.max())
     if high - low >= ROOM:
         return None
-    parts, step = in_steps(numbers, low, high)
+    parts, step = in_steps(numbers, low, high) or (numbers - low, 1)
     many = (high - low) // step + 1
     return (parts, many) if fits_table(many, len(numbers)) else None
 

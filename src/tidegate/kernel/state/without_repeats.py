@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import array, ints
 from tidegate.kernel.columns.factorize import ROOM
+from tidegate.kernel.columns.fixed_length import as_fixed, as_strings, one_length
 from tidegate.kernel.columns.steps import in_steps
 from tidegate.kernel.columns.words import from_words, in_words
 
@@ -82,7 +83,7 @@ def with_repeats(table: pa.Table) -> pa.Table:
         elif "words" in form:
             columns[name] = from_words(array(table[name]), form["length"], _STRINGS[form["words"]])
         elif "strings" in form:
-            columns[name] = _strings(array(table[name]), _STRINGS[form["strings"]])
+            columns[name] = as_strings(array(table[name]), _STRINGS[form["strings"]])
         else:
             columns[name] = table[name]
     return pa.table(columns)
@@ -92,41 +93,14 @@ def _in_steps(column: pa.Array, low: int, high: int) -> tuple[pa.Array, _Form]:
     """Whole numbers from `low` to `high` as they are stored, and their form."""
     if low == high:
         return column, {"all": low}
-    numbers, step = in_steps(ints(column), low, high) if high - low < ROOM else (column, 1)
-    return (pa.array(numbers), {"from": low, "step": step}) if step > 1 else (column, {})
+    if high - low >= ROOM or (found := in_steps(ints(column), low, high)) is None:
+        return column, {}
+    return pa.array(found[0]), {"from": low, "step": found[1]}
 
 
 def _shorter(column: pa.Array) -> tuple[pa.Array, _Form]:
     """Strings as they are stored, and their form."""
-    kind, length = str(column.type), _length(column)
+    kind, length = str(column.type), one_length(column)
     if (words := in_words(column)) is not None:
         return words, {"words": kind, "length": length}
-    return (column, {}) if length is None else (_bytes_of(column, length), {"strings": kind})
-
-
-def _length(column: pa.Array) -> int | None:
-    """The length of each string; None if lengths differ, or all are empty."""
-    bounds = _bounds(column)
-    length = int(bounds[1] - bounds[0])
-    same = bounds[-1] - bounds[0] == length * len(column) and (np.diff(bounds) == length).all()
-    return length if same and length else None
-
-
-def _bytes_of(column: pa.Array, length: int) -> pa.Array:
-    """The bytes of strings that all have this length; they are not copied."""
-    rows = column.buffers()[2].slice(int(_bounds(column)[0]), length * len(column))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(length), len(column), [None, rows])
-
-
-def _bounds(column: pa.Array) -> Any:
-    """The place where each string begins, and where the last one ends."""
-    return np.frombuffer(column.buffers()[1], np.int32, column.offset + len(column) + 1)[column.offset :]
-
-
-def _strings(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Strings of one length from their bytes, which are not copied."""
-    length, rows = column.type.byte_width, len(column)
-    if column.null_count or column.offset or length * rows >= 2**31:
-        raise ValueError(f"{rows} strings of {length} bytes, of which {column.null_count} are null")
-    places = np.arange(rows + 1, dtype=np.int32) * np.int32(length)
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(places), column.buffers()[1]])
+    return (as_fixed(column, length), {"strings": kind}) if length else (column, {})

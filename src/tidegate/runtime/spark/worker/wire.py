@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.kernel.columns.arrays import array
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
@@ -112,7 +113,7 @@ def _number(number: Any, kind: pa.DataType) -> Any:
 def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Array]:
     """The rows of `part` in lists of up to `most`, by the name of their column."""
     row = schema.field(ROWS).type.value_type
-    columns = [_microseconds(part.column(field.name)).cast(field.type).combine_chunks() for field in row]
+    columns = [array(_microseconds(part.column(field.name)).cast(field.type)) for field in row]
     name = ROWS if any(column.null_count for column in columns) else WHOLE_ROWS
     step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
