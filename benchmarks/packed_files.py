@@ -1,9 +1,10 @@
-"""Processor milliseconds of a worker to read and pack a Parquet file of W1, now and in another checkout.
+"""Processor milliseconds of a worker to read and pack a Parquet file of W1, and MB of its blobs, now and in another
+checkout.
 
 `python -m benchmarks.packed_files --before FOLDER`, where FOLDER is a checkout of the version to compare with. A file
 has 500,000 records, in one row group or in row groups of 20,000, with 100 to 200,000 keys in one of FORMS. Each turn
 runs both versions, each in a process of its own and in alternating order. The table has the medians over the turns; the
-number of a turn is the median of COUNTED times. Decisions 0075 and 0079 quote the table.
+milliseconds of a turn are the median of COUNTED times. Decisions 0075, 0079 and 0081 quote the table.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SKIPPED, COUNTED = 2, 5
 """Number of times that a process reads a file: its first ones, and those that count."""
 
 
-def measured(path: str) -> float:
-    """Seconds to read and pack the file, with the tidegate that this process imports."""
+def measured(path: str) -> tuple[float, int]:
+    """Seconds to read and pack the file, with the tidegate that this process imports, and bytes of the blobs."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -55,10 +56,9 @@ def measured(path: str) -> float:
     seconds = []
     for _ in range(SKIPPED + COUNTED):
         began = time.process_time()
-        for _ in packer(iter([pa.record_batch({PATH: [f"file:{path}"]})]), Counts()):
-            pass
+        size = sum(len(blob) for _, blob in packer(iter([pa.record_batch({PATH: [f"file:{path}"]})]), Counts()))
         seconds.append(time.process_time() - began)
-    return median(seconds[SKIPPED:])
+    return median(seconds[SKIPPED:]), size
 
 
 def write(path: Path, form: str, keys: int, records: int, row_group: int) -> None:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--before", type=Path, help="a checkout of the other version")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="small enough for a test: are all the parts there?")
-    parser.add_argument("--file", help="in this process: print the seconds for this file as JSON")
+    parser.add_argument("--file", help="in this process: print the seconds and bytes of this file as JSON")
     options = parser.parse_args(argv)
     if options.file:
         print(json.dumps(measured(options.file)))
@@ -88,18 +88,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     records = 2_000 if options.smoke else RECORDS
     sources = before.sources(options.before)
     shapes = [(form, keys, rows) for form in FORMS for keys in KEYS for rows in (records, ROW_GROUP)]
-    print(f"{'form':>18} {'keys':>8} {'row group':>10}" + "".join(f"{version:>10}" for version in sources))
+    heads = [f"{version} {unit}" for unit in ("ms", "MB") for version in sources]
+    print(f"{'form':>18} {'keys':>8} {'row group':>10}" + "".join(f"{head:>12}" for head in heads))
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-packed-") as folder:
         for form, keys, row_group in shapes[:2] if options.smoke else shapes:
             path = Path(folder) / "records.parquet"
             write(path, form, keys, records, row_group)
-            found: dict[str, list[float]] = {version: [] for version in sources}
+            took: dict[str, list[float]] = {version: [] for version in sources}
+            megabytes: dict[str, float] = {}
             for number in range(options.turns):
                 for version in sorted(sources, reverse=number % 2 == 1):
                     one: Any = before.measured("benchmarks.packed_files", sources[version], ["--file", str(path)])
-                    found[version].append(1000 * one)
-            medians = "".join(f"{median(found[version]):10.0f}" for version in sources)
-            print(f"{form:>18} {keys:8,} {row_group:10,}{medians}", flush=True)
+                    took[version].append(1000 * one[0])
+                    megabytes[version] = one[1] / 1e6
+            numbers = [f"{median(took[version]):12.0f}" for version in sources]
+            numbers += [f"{megabytes[version]:12.2f}" for version in sources]
+            print(f"{form:>18} {keys:8,} {row_group:10,}{''.join(numbers)}", flush=True)
     return 0
 
 

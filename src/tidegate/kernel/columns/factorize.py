@@ -105,8 +105,8 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
 
 def repeats(numbers: Ints | Words) -> bool:
     """Whether so many numbers of a sample are repeated that Arrow's dictionary is as fast as `_leaders`."""
-    sample = numbers[:: len(numbers) // SAMPLE + 1]
-    return len(np.unique(sample)) <= _MOST_NUMBERS * len(sample)
+    sample = pa.array(numbers[:: len(numbers) // SAMPLE + 1])
+    return len(sample.unique()) <= _MOST_NUMBERS * len(sample)
 
 
 def _numbers(leaders: Ints) -> tuple[Ints, int]:

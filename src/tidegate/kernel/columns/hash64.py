@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, Words
+from tidegate.kernel.columns.fixed_length import as_fixed, one_length
 
 HALF_BITS = 32
 """Bits of half a hash."""
@@ -23,6 +24,8 @@ _POSITION = 0x9E37_79B9_7F4A_7C15
 _LENGTH = 0xD1B5_4A32_D192_ED03
 _LOOPED_WORDS = 16  # longer values hash their further words in one go instead of one pass per word
 _BLOCK = 1 << 16  # values per pass: the memory of a pass then stays in the cache
+_WORD = 8
+"""Bytes of a word."""
 
 
 def hash64(array: pa.Array) -> Hashes:
@@ -153,12 +156,15 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Has
 
 def words_of(column: pa.ChunkedArray, longest: int) -> list[Words] | None:
     """Columns that identify each string: its words, and its length if lengths differ; None if one is over `longest`."""
-    spans = [span for chunk in column.chunks if len(chunk) for span in _spans(chunk, np.dtype(np.int32))]
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    if (length := one_length(chunks[0])) >= _WORD and all(one_length(chunk) == length for chunk in chunks):
+        return _words_of_one_length(chunks, length) if length <= longest else None
+    spans = [span for chunk in chunks for span in _spans(chunk, np.dtype(np.int32))]
     lengths = [np.diff(bounds) for _, bounds in spans]
     most = max(int(each.max()) for each in lengths)
     if most > longest:
         return None
-    parts = [np.zeros(len(column), np.uint64) for _ in range(-(-most // 8))]
+    parts = [np.zeros(len(column), np.uint64) for _ in range(-(-most // _WORD))]
     base = 0
     for (words, bounds), of_each in zip(spans, lengths, strict=True):
         for low in range(0, len(of_each), _BLOCK):
@@ -172,6 +178,18 @@ def words_of(column: pa.ChunkedArray, longest: int) -> list[Words] | None:
     if all(int(each.min()) == most for each in lengths):
         return parts
     return [*parts, np.concatenate(lengths).view(np.uint64)]
+
+
+def _words_of_one_length(chunks: list[pa.Array], length: int) -> list[Words]:
+    """The words of strings of this length, which is a word or more: they lie evenly, and no word is looked up."""
+    parts = []
+    for begin in range(0, length, _WORD):
+        # The last word is read from its end, so that no byte behind the strings is read.
+        at = min(begin, length - _WORD)
+        views = [np.ndarray((len(one),), "<u8", as_fixed(one, length).buffers()[1], at, (length,)) for one in chunks]
+        part = np.concatenate(views)
+        parts.append(part >> np.uint64(8 * (begin - at)) if begin > at else part)
+    return parts
 
 
 def hash_of_words(parts: list[Words]) -> Hashes:
