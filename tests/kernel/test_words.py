@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.kernel.columns.factorize import LONGEST, SAMPLE
 from tidegate.kernel.columns.fixed_length import one_length
+from tidegate.kernel.columns.hash64 import words_of
 from tidegate.kernel.columns.words import from_words, in_words
 
 ROWS = 2 * SAMPLE
@@ -65,11 +66,27 @@ def test_words_that_repeat_take_one_or_two_bytes() -> None:
         pa.array(["x" * LONGEST + "y"] * ROWS),
         pa.array([""] * ROWS),
         pa.array([RANDOM.bytes(32) for _ in range(ROWS)]),
+        pa.array(RANDOM.integers(0, 30_000, ROWS).astype(str).tolist()),
     ],
-    ids=["few", "long", "empty", "random"],
+    ids=["few", "long", "empty", "random", "short"],
 )
 def test_what_stays(column: pa.Array) -> None:
     assert in_words(column) is None
+
+
+@pytest.mark.parametrize("lengths", [(8, 8), (13, 13), (8, 9), (12, 7), (16, 3)])
+def test_words_of_several_chunks(lengths: tuple[int, int]) -> None:
+    """Each chunk has strings of one length, which may be another one."""
+    chunks = [pa.array(["before", *(f"{at:0{length}}" for at in range(9))])[1:] for length in lengths]
+    found = words_of(pa.chunked_array(chunks), LONGEST)
+    assert found is not None
+    many = -(-max(lengths) // 8)
+    texts = [text.encode() for chunk in chunks for text in chunk.to_pylist()]
+    assert len(found) == many + (lengths[0] != lengths[1])
+    bytes_ = [words.tobytes() for words in np.stack(found[:many], axis=1)]
+    assert bytes_ == [text.ljust(8 * many, b"\0") for text in texts]
+    if len(found) > many:
+        assert found[many].tolist() == list(map(len, texts))
 
 
 def test_no_strings() -> None:
