@@ -92,8 +92,15 @@ def test_each_form() -> None:
 def test_segments_stay_as_they_were() -> None:
     """An older version reads them."""
     table = pa.table({"key": ["ab"] * ROWS, "n": [7] * ROWS})
-    _, (one,) = frames.opened(frames.SEGMENT, frames.encode(frames.SEGMENT, {}, table))
-    assert pa.ipc.open_stream(one.body).schema.names == table.column_names
+    _, (segment,) = frames.opened(frames.SEGMENT, frames.encode(frames.SEGMENT, {}, table))
+    assert pa.ipc.open_stream(segment.body).schema.names == table.column_names
+    _, (blob,) = frames.opened(frames.BLOB, frames.encode(frames.BLOB, {}, table))
+    assert pa.ipc.open_stream(blob.body).schema.names == ["key"]
+
+
+def test_a_table_without_repeats_stays() -> None:
+    table = pa.table({"key": ["a", "bc"], "n": [7, 8], "open": [None, 8]})
+    assert without_repeats(table) is table
 
 
 def test_pieces_have_words() -> None:

@@ -74,6 +74,17 @@ def test_what_stays(column: pa.Array) -> None:
     assert in_words(column) is None
 
 
+@pytest.mark.parametrize(
+    ("distinct", "place"), [(256, pa.uint8()), (257, pa.uint16()), (65_536, pa.uint16()), (65_537, None)]
+)
+def test_a_place_has_one_or_two_bytes(distinct: int, place: pa.DataType | None) -> None:
+    """And a longer list is none, though most strings are one of a few."""
+    numbers = np.concatenate([np.arange(distinct), np.zeros(200_000, np.int64)])
+    column = pa.array([f"user-000{number:08}" for number in RANDOM.permutation(numbers)])
+    second = comes_back(column).field(1).type
+    assert second == (pa.uint64() if place is None else pa.dictionary(place, pa.uint64()))
+
+
 @pytest.mark.parametrize("lengths", [(8, 8), (13, 13), (8, 9), (12, 7), (16, 3)])
 def test_words_of_several_chunks(lengths: tuple[int, int]) -> None:
     """Each chunk has strings of one length, which may be another one."""
@@ -90,9 +101,9 @@ def test_words_of_several_chunks(lengths: tuple[int, int]) -> None:
 
 
 def test_no_strings() -> None:
-    words = in_words(pa.array(["abc"] * ROWS))
+    words = in_words(pa.array(["user-0000"] * ROWS))
     assert words is not None
-    assert from_words(words.slice(0, 0), 3, pa.string()).equals(pa.array([], pa.string()))
+    assert from_words(words.slice(0, 0), 9, pa.string()).equals(pa.array([], pa.string()))
 
 
 @pytest.mark.parametrize(
