@@ -21,8 +21,9 @@ from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario, Sliding
 from hostile.stored import Misfit, stored
 from oracle import Sessions
+from tidegate.kernel.columns.words import as_words
 from tidegate.kernel.exchange import retract_insert, to_stream
-from tidegate.kernel.state import state
+from tidegate.kernel.state import frames, state, without_repeats
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.windows import functions
@@ -39,6 +40,16 @@ CHUNK_CASES = 25
 def test_what_comes_out_is_what_the_oracle_says(number: int) -> None:
     warnings.simplefilter("ignore")
     for seed in range(number * CHUNK_CASES, (number + 1) * CHUNK_CASES):
+        outcome = run(scenario(seed))
+        assert not outcome.problem, report(scenario(seed), outcome.problem)
+
+
+def test_small_blobs_leave_out_what_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only larger tables than those of these cases do so: here all of them do, and all their strings become words."""
+    warnings.simplefilter("ignore")
+    monkeypatch.setattr(frames, "_TINY", 0)
+    monkeypatch.setattr(without_repeats, "in_words", as_words)
+    for seed in range(100, 160):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)
 

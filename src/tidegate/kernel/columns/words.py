@@ -31,13 +31,18 @@ def in_words(column: pa.Array) -> pa.StructArray | None:
 
     column  strings or bytes without nulls
     """
-    if len(column) < 2 * SAMPLE or (parts := words_of(pa.chunked_array([column]), LONGEST)) is None:
+    if len(column) < 2 * SAMPLE or (words := as_words(column)) is None:
         return None
-    fields = [_listed(part) for part in parts]
-    if not any(pa.types.is_dictionary(field.type) for field in fields):
+    repeated = any(pa.types.is_dictionary(field.type) for field in words.type)
+    return words if repeated and words.nbytes < column.nbytes else None
+
+
+def as_words(column: pa.Array) -> pa.StructArray | None:
+    """`in_words`, also where that saves nothing; None if a string is over `LONGEST`, or if all are empty."""
+    parts = words_of(pa.chunked_array([column]), LONGEST)
+    if not parts:
         return None
-    found = pa.StructArray.from_arrays(fields, names=[str(at) for at in range(len(fields))])
-    return found if found.nbytes < column.nbytes else None
+    return pa.StructArray.from_arrays(map(_listed, parts), names=[str(at) for at in range(len(parts))])
 
 
 def _listed(part: Words) -> pa.Array:
