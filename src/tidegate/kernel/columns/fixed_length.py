@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_MOST_BYTES = 2**31 - 1
+MOST_BYTES = 2**31 - 1
 """Bytes of a column whose places have 32 bits."""
 
 
@@ -40,7 +40,7 @@ def as_strings(fixed: pa.FixedSizeBinaryArray, kind: pa.DataType) -> pa.Array:
     """
     length, rows = fixed.type.byte_width, len(fixed)
     width = _width(kind)
-    if fixed.null_count or (width is np.int32 and length * rows > _MOST_BYTES):
+    if fixed.null_count or (width is np.int32 and length * rows > MOST_BYTES):
         raise ValueError(f"{rows} strings of {length} bytes, of which {fixed.null_count} are null")
     places = pa.py_buffer((np.arange(rows + 1) * length).astype(width))
     data = fixed.buffers()[1].slice(fixed.offset * length, rows * length)

@@ -6,10 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.columns.fixed_length import as_fixed, as_strings, one_length
-
-_MOST_BYTES = 2**31 - 1
-"""Bytes of all texts of a column, whose offsets may have 32 bits."""
+from tidegate.kernel.columns.fixed_length import MOST_BYTES, as_fixed, as_strings, one_length
 
 
 def by_two(first: Ints, second: Ints) -> Ints:
@@ -47,6 +44,6 @@ def far_apart(column: pa.Array, at: Ints) -> pa.Array:
     texts of one length (often ids) are taken as values of fixed size, in a tenth of the time.
     """
     length = one_length(column)
-    if not length or length * len(at) > _MOST_BYTES:
+    if not length or length * len(at) > MOST_BYTES:
         return column.take(pa.array(at))
     return as_strings(as_fixed(column, length).take(pa.array(at)), column.type)

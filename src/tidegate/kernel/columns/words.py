@@ -5,8 +5,8 @@
     "user-00142"  "user-001", "42"     1, 1
     "user-00017"  "user-000", "17"     0, 0
 
-A word is stored as its place in a list of those that occur, in one or two bytes. A word whose list would be long is
-stored itself. Where lengths differ, each string's is stored too.
+Words are dictionary-encoded: a word is stored as its place in the list of those that occur, in one or two bytes. Where
+the list would be long, words are stored themselves. Where lengths differ, each string's is stored too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Words
 from tidegate.kernel.columns.factorize import LONGEST, SAMPLE, repeats
+from tidegate.kernel.columns.fixed_length import MOST_BYTES, as_strings
 from tidegate.kernel.columns.hash64 import words_of
 
 _MOST = 1 << 16
@@ -64,13 +65,13 @@ def from_words(words: pa.StructArray, length: int, kind: pa.DataType) -> pa.Arra
     if not len(words):
         return pa.array([], kind)
     parts = [_words(field) for field in words.flatten()]
-    if length == 0:
-        lengths = parts.pop().astype(np.int64)
-        data = _bytes(parts, 8 * len(parts))[np.arange(8 * len(parts)) < lengths[:, None]]
-        places = np.concatenate([[0], np.cumsum(lengths)])
-    else:
-        data, places = _bytes(parts, length).reshape(-1), np.arange(len(words) + 1) * length
-    if not 0 <= places[-1] == len(data) < 2**31:
+    if length:
+        fixed = [None, pa.py_buffer(_bytes(parts, length))]
+        return as_strings(pa.Array.from_buffers(pa.binary(length), len(words), fixed), kind)
+    lengths = parts.pop().astype(np.int64)
+    data = _bytes(parts, 8 * len(parts))[np.arange(8 * len(parts)) < lengths[:, None]]
+    places = np.concatenate([[0], np.cumsum(lengths)])
+    if not 0 <= places[-1] == len(data) <= MOST_BYTES:
         raise ValueError(f"{len(words)} strings of {places[-1]} bytes, of which {len(data)} are there")
     buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(words), buffers)
