@@ -26,7 +26,7 @@ from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.state import frames, state, without_repeats
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.windows import functions
+from tidegate.kernel.windows import functions, window_log
 from tidegate.kernel.windows.stored_windows import Loaded
 from tidegate.kernel.windows.window_runs import WindowRuns
 from tidegate.kernel.windows.windows_by_key import WindowsByKey
@@ -44,11 +44,12 @@ def test_what_comes_out_is_what_the_oracle_says(number: int) -> None:
         assert not outcome.problem, report(scenario(seed), outcome.problem)
 
 
-def test_small_blobs_leave_out_what_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only larger tables than those of these cases do so: here all of them do, and all their strings become words."""
+def test_small_batches_go_the_way_of_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only blobs of larger tables leave out what repeats, and only with more rows panes come in runs."""
     warnings.simplefilter("ignore")
     monkeypatch.setattr(frames, "_TINY", 0)
     monkeypatch.setattr(without_repeats, "in_words", as_words)
+    monkeypatch.setattr(window_log, "_FEWEST_ROWS", 1)
     for seed in range(100, 160):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)

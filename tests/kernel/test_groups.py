@@ -46,9 +46,21 @@ def test_a_fold_is_that_of_a_loop(kind: pa.DataType, how: str, codes: list[int],
     if how == "sum" and pa.types.is_string(kind):
         return
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=len(codes), max_size=len(codes)))
-    folded = Groups.of(np.array(codes, np.int64)).fold(pa.array(values, kind), how)
-    right = by_hand(codes, values, how)
-    assert folded.to_pylist() == (pytest.approx(right) if pa.types.is_floating(kind) else right)
+    groups, right = Groups.of(np.array(codes, np.int64)), by_hand(codes, values, how)
+    order = data.draw(st.permutations(range(len(right))))
+    for mine, wanted in ((groups, right), (groups.ordered(np.array(order, np.int64)), [right[at] for at in order])):
+        folded = mine.fold(pa.array(values, kind), how).to_pylist()
+        assert folded == (pytest.approx(wanted) if pa.types.is_floating(kind) else wanted)
+
+
+@given(codes=CODES, data=st.data())
+def test_groups_in_another_order_have_the_same_rows(codes: list[int], data: st.DataObject) -> None:
+    groups = Groups.of(np.array(codes, np.int64))
+    order = data.draw(st.permutations(range(len(groups.first))))
+    ordered = groups.ordered(np.array(order, np.int64))
+    assert ordered.first.tolist() == groups.first[order].tolist()
+    assert [order[number] for number in ordered.number] == groups.number.tolist()
+    assert ordered.sizes.tolist() == groups.sizes[order].tolist()
 
 
 @given(codes=CODES, other=st.none() | st.integers(0, 2), at=st.integers(0, 39))

@@ -59,3 +59,8 @@ def concat_tables(tables: list[pa.Table]) -> pa.Table:
 def some_rows(rows: pa.Table, at: Ints) -> pa.Table:
     """The rows at these ascending places; no copy if they are all rows."""
     return rows if len(at) == rows.num_rows else rows.take(pa.array(at))
+
+
+def pieces(rows: pa.Table, sizes: Ints) -> list[pa.Table]:
+    """Rows in pieces of these sizes, one after another."""
+    return [rows.slice(end - size, size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]

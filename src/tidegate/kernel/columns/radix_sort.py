@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Ints, pieces
 
 _DIGIT = 16
 _LONGEST = 3 * _DIGIT
@@ -28,6 +28,4 @@ def argsort(numbers: Ints) -> Ints:
 
 def split(rows: pa.Table, numbers: Ints, count: int) -> list[pa.Table]:
     """One table of rows for each number from 0 to `count` - 1; its rows keep their order."""
-    rows = rows.take(pa.array(argsort(numbers)))
-    sizes = np.bincount(numbers, minlength=count)
-    return [rows.slice(end - size, size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
+    return pieces(rows.take(pa.array(argsort(numbers))), np.bincount(numbers, minlength=count))

@@ -292,8 +292,11 @@ class Batch:
     def _drop(self, rows: pa.Table, before: Ints) -> tuple[pa.Table, int]:
         panes = self.layout.panes
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
+        ceilings = self.fold.ceilings
+        if ceilings is None and panes.first_open(max(int(before.max()), self.closed_to)) <= first_open.min():
+            return rows, 0  # as for most rows
         opens = panes.first_open(before)
-        if (ceilings := self.fold.ceilings) is not None:
+        if ceilings is not None:
             # Only here it is known how far other partitions, or the previous operator, hold stream time back.
             held_back = np.minimum(np.maximum(first_open, opens), panes.first_open(ceilings)[ints(rows["chunk"])])
             opens = np.maximum(held_back, panes.first_open(self.fold.before_batch))

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InputError
+from tidegate.instants import MAX_MS
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, array, decoded, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, decoded, ints, pieces
+from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
@@ -113,10 +115,9 @@ class _BlobMeta:
 def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tuple[_BlobMeta, list[list[Any]]]:
     """The metadata of the blobs, and for each of their sections the rows of each task (tables, or `frames.Pieces`)."""
     read = _read(layout, table, contiguous)
-    dense, scattered = _sections(layout, read)
-    divided = hash_ranges.divides(layout, dense.num_rows, tasks)
+    dense, scattered = _sections(layout, read, tasks)
     routes: list[list[Any]] = [
-        _by_range(layout, dense, tasks) if divided else _route(layout, dense, tasks),
+        dense,
         [compacted(rows, along="offset") if rows.num_rows else rows for rows in _route(layout, scattered, tasks)],
     ]
     del dense, scattered
@@ -215,8 +216,8 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
         skipped["future"] = valid & (ts > table["wall_clock"][0].as_py() + skew_ms)
         valid &= ~skipped["future"]
-    drops = {reason: int(records.sum()) for reason, records in skipped.items()}
-    counted = np.where(valid, ts, -1)
+    drops = {reason: int(np.count_nonzero(records)) for reason, records in skipped.items()}
+    counted = ts if valid.all() else np.where(valid, ts, -1)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
     seen = running_max(counted, starts) if cuts is not None else counted
     ends = np.append(starts[1:], len(ts))
@@ -302,37 +303,32 @@ def _keep(read: _Slice, mask: Any) -> _Slice:
     return _Slice(rows, read.ts[mask], read.seen[mask], read.chunk[mask], offset, read.chunks, read.drops)
 
 
-def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
-    """The rows of dense chunks, combined if possible, and the rows of scattered chunks, record by record."""
+def _sections(layout: Layout, read: _Slice, tasks: int) -> tuple[list[Any], pa.Table]:
+    """The rows of dense chunks, combined if possible, by task; and the rows of scattered chunks, record by record."""
     if not layout.op.pre_aggregates:
-        return _records(layout, read), _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
+        records = _records(layout, read)
+        divided = hash_ranges.divides(layout, records.num_rows, tasks)
+        none = _records(layout, _keep(read, np.zeros(len(read.ts), bool)))
+        return (_by_range if divided else _route)(layout, records, tasks), none
     if layout.op.windows is None:
         # Nothing can be late, so it does not matter which chunk a record was in.
-        rows = grouping.merge(layout, grouping.lift(layout, read.rows), layout.keys)
-        rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64)))
-        return rows, rows.slice(0, 0)
+        rows, sizes = _combined(layout, grouping.lift(layout, read.rows), layout.keys, tasks)
+        rows = rows.append_column("chunk", pa.array(np.zeros(rows.num_rows, np.int64))).drop_columns(["n"])
+        return pieces(rows, sizes), rows.slice(0, 0)
     panes = layout.panes
     pane = panes.pane(read.ts)
     # A pane of tumbling windows is its only window.
     first, last = (panes.first_window(pane), panes.last_window(pane)) if panes.shared else (pane, pane)
-    first_open = np.maximum(panes.first_open(read.seen), first)
-    slowest = layout.op.stream.clock.slowest
-    if slowest:
-        # The time of this partition is not yet the time that its records see: the stage judges (kernel.exchange.batch).
-        first_open = np.minimum(first_open, last + panes.windows.advance_ms)
-        is_open = np.ones(len(pane), bool)
-    else:
-        is_open = first_open <= last
-        missed = np.flatnonzero(first_open > first)
-        read.drops["late"] = int(panes.closed(first[missed], last[missed], first_open[missed]).sum())
-    loose = np.array([chunk.scattered for chunk in read.chunks], bool)[read.chunk]
+    first_open, is_open = _first_open(layout, read, first, last)
     columns: dict[str, Any] = {name: read.rows[name] for name in layout.keys}
-    columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "n": np.ones(len(pane), np.int64)}
-    columns |= {"ts": read.ts} | {name: read.rows[name] for name in layout.values}
+    columns |= {"pane": pane, "open": first_open, "chunk": read.chunk, "ts": read.ts}
+    columns |= {name: read.rows[name] for name in layout.values}
     rows = grouping.lift(layout, pa.table(columns)).drop_columns(layout.values)
-    dense = is_open & ~loose
-    by = [*layout.keys, "pane", *(["open"] if panes.shared or slowest else []), "chunk"]
-    combined = grouping.merge(layout, rows if dense.all() else rows.filter(pa.array(dense)), by)
+    loose = np.array([chunk.scattered for chunk in read.chunks], bool)
+    alone = is_open & loose[read.chunk] if loose.any() else np.zeros(len(pane), bool)
+    by = [*layout.keys, "pane", *(["open"] if panes.shared or layout.op.stream.clock.slowest else []), "chunk"]
+    dense = is_open & ~alone
+    combined, sizes = _combined(layout, rows if dense.all() else rows.filter(pa.array(dense)), by, tasks)
     if layout.op.counts_panes and not loose.any():
         # Combined rows are counted: they are fewer than records.
         open_rows = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
@@ -340,9 +336,44 @@ def _sections(layout: Layout, read: _Slice) -> tuple[pa.Table, pa.Table]:
         read.counted = lateness.counted_combined(panes, pane, *order, open_rows, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
-    scattered = decoded(rows.filter(pa.array(is_open & loose)))
-    offsets = read.offset[is_open & loose] if read.offset is not None else np.zeros(scattered.num_rows, np.int64)
-    return combined, scattered.append_column("offset", pa.array(offsets))
+    scattered = decoded(rows.filter(pa.array(alone)))
+    offsets = read.offset[alone] if read.offset is not None else np.zeros(scattered.num_rows, np.int64)
+    scattered = scattered.append_column("offset", pa.array(offsets))
+    return pieces(combined, sizes), scattered.append_column("n", pa.array(np.ones(len(offsets), np.int64)))
+
+
+def _first_open(layout: Layout, read: _Slice, first: Ints, last: Ints) -> tuple[Ints, Flags]:
+    """The first window open to each record at the stream time of its chunk, and whether any of its windows is open.
+
+    first, last  the windows of each record (ms). Records without an open window are counted as dropped.
+    """
+    panes, every = layout.panes, np.ones(len(first), np.bool_)
+    if panes.first_open(int(read.seen.max(initial=NEVER))) <= first.min(initial=MAX_MS):
+        return first, every  # in most batches none of these windows has closed
+    first_open = np.maximum(panes.first_open(read.seen), first)
+    if layout.op.stream.clock.slowest:
+        # The time of this partition is not yet the time that its records see: the stage judges (kernel.exchange.batch).
+        return np.minimum(first_open, last + panes.windows.advance_ms), every
+    missed = np.flatnonzero(first_open > first)
+    read.drops["late"] = int(panes.closed(first[missed], last[missed], first_open[missed]).sum())
+    return first_open, first_open <= last
+
+
+def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tuple[pa.Table, Ints]:
+    """One row for each distinct `by`, with its number of records `n`, task by task; and the number of rows of a task.
+
+    The rows of a task are pane by pane. Groups are put in order before their rows are made: to sort the rows themselves
+    would copy them.
+    """
+    groups = Groups.of(grouping.codes([rows[name] for name in by]))
+    first = rows.select([name for name in by if name in (*layout.keys, "pane")]).take(pa.array(groups.first))
+    number = task = _task(grouping.key_hash(layout, decoded(first)), tasks)
+    if "pane" in by:
+        pane = grouping.codes([first["pane"]])
+        number = task * (int(pane.max(initial=0)) + 1) + pane
+    groups = groups.ordered(radix_sort.argsort(number)) if number.any() else groups
+    merged = grouping.merge(layout, rows, by, groups).append_column("n", pa.array(groups.sizes))
+    return merged, np.bincount(task, minlength=tasks)
 
 
 def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
@@ -388,11 +419,8 @@ def _by_range(layout: Layout, rows: pa.Table, tasks: int) -> list[Any]:
     number = _task(hashes, tasks) * ranges + hash_ranges.number(hashes)
     rows = rows.take(pa.array(radix_sort.argsort(number)))
     sizes = np.bincount(number, minlength=tasks * ranges).reshape(tasks, ranges)
-    ends = np.cumsum(sizes.sum(axis=1)).tolist()
-    return [
-        frames.Pieces(rows.slice(end - sum(each), sum(each)), each)
-        for end, each in zip(ends, sizes.tolist(), strict=True)
-    ]
+    mine = zip(pieces(rows, sizes.sum(axis=1)), sizes.tolist(), strict=True)
+    return [frames.Pieces(rows, of_ranges) for rows, of_ranges in mine]
 
 
 def _task(hashes: Any, tasks: int) -> Ints:

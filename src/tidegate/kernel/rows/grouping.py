@@ -77,7 +77,7 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | None = None) -> pa.Table:
-    """One row per distinct `by` (or per group, if given): state merged in row order, `ts` the largest, `n` summed.
+    """One row per distinct `by` (or per group, if given): state merged in row order, `ts` the largest.
 
     Raises AggregationError naming the group if a sum overflows.
     """
@@ -86,8 +86,6 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
     groups = groups or Groups.of(codes([rows[name] for name in by]))
     head = decoded(rows.select(list(by)).take(pa.array(groups.first)))
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
-    if "n" in rows.schema.names:
-        columns["n"] = groups.fold(array(rows["n"]), "sum")
     if BORN in rows.schema.names:
         columns[BORN] = groups.fold(array(rows[BORN]), "min")
     runs: tuple[Ints, Ints] | None = None

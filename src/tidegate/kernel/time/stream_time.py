@@ -110,16 +110,17 @@ def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False)
     With more runs of consecutive offsets than `most_runs`, a partition's rows are one scattered chunk. If partitions
     together have more than the square of it, those with short runs are scattered too: each run would be a header.
     """
-    order = None
-    in_order = (partition[1:] == partition[:-1]) & (offset[1:] >= offset[:-1])
+    order, same = None, partition[1:] == partition[:-1]
+    in_order = same & (offset[1:] >= offset[:-1])
     if not in_order.all() and not np.all(in_order | (partition[1:] > partition[:-1])):
         order = np.lexsort((offset, partition))
         partition, offset = partition[order], offset[order]
-    new = np.flatnonzero(partition[1:] != partition[:-1]) + 1
+        same = partition[1:] == partition[:-1]
+    new = np.flatnonzero(~same) + 1
     bounds = np.concatenate(([0], new, [len(partition)]))
     if contiguous:
         return Cut(order, bounds[:-1], [False] * (len(bounds) - 1))
-    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & (partition[1:] == partition[:-1])) + 1
+    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & same) + 1
     crowded = len(gaps) > most_runs * most_runs
     starts: list[int] = []
     scattered: list[bool] = []

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints, pieces
+from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import upper_half
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
@@ -29,6 +30,8 @@ from tidegate.kernel.state.tables import PANES
 from tidegate.kernel.windows import window_table
 from tidegate.kernel.windows.window_table import aligned_window
 
+_FEWEST_ROWS = 1_024
+"""Rows of one pane that come in shorter runs on average are sorted: a table for each run would cost more."""
 _MANY_WINDOWS = 16
 """For more windows than this the rows of a pane are repeated at once; fewer windows each share the rows' columns."""
 
@@ -72,7 +75,7 @@ class WindowLog(Operator):
         found = {}
         for at, start in enumerate(starts.tolist()):
             one = _Group.of(self.layout, panes, starts[at : at + 1], 0)
-            found[start] = _merged(self.layout, _read(self.layout, state, {}, one), "start")
+            found[start] = _of_group(self.layout, one, _read(self.layout, state, {}, one))
         return found
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
@@ -127,15 +130,22 @@ def _leading(layout: Layout, state: State, before: int, closes_at: int) -> list[
 def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
     if not layout.panes.shared:
         rows = rows.drop_columns(["open"])
-    pane = ints(rows["pane"])
-    rows = rows.drop_columns(["pane"])
-    names, counts = np.unique(pane, return_counts=True)
-    if len(names) == 1:
-        return {int(names[0]): rows}
-    # A stable order keeps the rows of a pane in order of arrival.
-    rows = rows.take(pa.array(np.argsort(pane, kind="stable")))
-    starts = np.cumsum(counts) - counts
-    return {int(n): rows.slice(s, c) for n, s, c in zip(names, starts, counts, strict=True)}
+    pane, rows = ints(rows["pane"]), rows.drop_columns(["pane"])
+    starts = _runs(pane)
+    if len(starts) * _FEWEST_ROWS > len(pane):
+        # Scattered records. A stable order keeps the rows of a pane in order of arrival.
+        order = np.argsort(pane, kind="stable")
+        pane, rows = pane[order], rows.take(pa.array(order))
+        starts = _runs(pane)
+    runs: dict[int, list[pa.Table]] = {}
+    for name, run in zip(pane[starts].tolist(), pieces(rows, np.diff(starts, append=len(pane))), strict=True):
+        runs.setdefault(name, []).append(run)
+    return {name: concat_tables(parts) for name, parts in runs.items()}
+
+
+def _runs(pane: Ints) -> Ints:
+    """The places where runs of rows of one pane begin: combined rows come pane by pane."""
+    return np.append(0, np.flatnonzero(pane[1:] != pane[:-1]) + 1)
 
 
 def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> Ints:
@@ -218,26 +228,36 @@ def _close(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Gro
     # Sorted rows leave window by window, each whole.
     whole = layout.sorts or group.rows <= layout.tuning.close_rows
     parts = [rows] if whole else _decoded(_hash_partitioned(layout, rows, group.rows))
-    yield from (results.finish(layout, _merged(layout, part, "start"), sort=layout.sorts) for part in parts)
+    yield from (results.finish(layout, _of_group(layout, group, part), sort=layout.sorts) for part in parts)
 
 
 def _read(layout: Layout, state: State, fresh: dict[int, pa.Table], group: _Group) -> Iterator[pa.Table]:
-    """The rows of these windows in logs and batch, with `start`, segment by segment."""
+    """The rows of these windows in logs and batch, segment by segment; with `start` if these are several windows."""
     for pane, low, high in zip(group.panes, group.low.tolist(), group.high.tolist(), strict=True):
         mine = group.windows[low:high]
         if not len(mine):
             continue
         for rows in chain(state.segments(pane), [fresh[pane]] if pane in fresh else []):
-            if len(mine) > _MANY_WINDOWS:
+            if len(group.windows) == 1:
+                yield _open_for(layout, rows, int(mine[0]))
+            elif len(mine) > _MANY_WINDOWS:
                 yield _of_windows(rows, mine)
             else:
-                yield from (_of_window(layout, rows, window) for window in mine.tolist())
+                for window in mine.tolist():
+                    yield window_table.placed(_open_for(layout, rows, window), window)
 
 
-def _merged(layout: Layout, tables: Iterable[pa.Table], *by: str) -> pa.Table:
+def _of_group(layout: Layout, group: _Group, tables: Iterable[pa.Table]) -> pa.Table:
+    """The merged rows of these windows, with `start`."""
+    rows, by, one = _together(tables), [*layout.keys, "start"], len(group.windows) == 1
+    # Of a single window the start tells no rows apart.
+    groups = Groups.of(grouping.codes([rows[name] for name in layout.keys])) if one else None
+    return grouping.merge(layout, window_table.placed(rows, int(group.windows[0])), by, groups)
+
+
+def _together(tables: Iterable[pa.Table]) -> pa.Table:
     parts = list(tables)
-    rows = concat_tables([part for part in parts if part.num_rows] or parts)
-    return grouping.merge(layout, rows, [*layout.keys, *by])
+    return concat_tables([part for part in parts if part.num_rows] or parts)
 
 
 def _hash_partitioned(layout: Layout, tables: Iterable[pa.Table], rows: int) -> list[list[bytes]]:
@@ -258,11 +278,12 @@ def _decoded(encoded: list[list[bytes]]) -> Iterator[Iterator[pa.Table]]:
         yield (frames.decode(frames.SEGMENT, table)[1][0] for table in encoded.pop(0))
 
 
-def _of_window(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
-    if layout.panes.shared:
-        is_open = ints(rows["open"]) <= window
-        rows = (rows if is_open.all() else rows.filter(pa.array(is_open))).drop_columns(["open"])
-    return rows.append_column("start", pa.array(np.full(rows.num_rows, window, np.int64)))
+def _open_for(layout: Layout, rows: pa.Table, window: int) -> pa.Table:
+    """The rows of one pane for which this window was open."""
+    if not layout.panes.shared:
+        return rows
+    is_open = ints(rows["open"]) <= window
+    return (rows if is_open.all() else rows.filter(pa.array(is_open))).drop_columns(["open"])
 
 
 def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
@@ -281,7 +302,7 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
     if log.rows > max(layout.tuning.compact_rows, layout.tuning.compact_growth * log.base):
-        by = ["open"] if layout.panes.shared else []
+        by = [*layout.keys, *(["open"] if layout.panes.shared else [])]
         # Read now: the segments written below replace these.
         encoded = _hash_partitioned(layout, state.segments(pane), log.rows)
-        state.replace_by(pane, (_merged(layout, part, *by) for part in _decoded(encoded)), log.windows)
+        state.replace_by(pane, (grouping.merge(layout, _together(part), by) for part in _decoded(encoded)), log.windows)
