@@ -362,18 +362,25 @@ def _first_open(layout: Layout, read: _Slice, first: Ints, last: Ints) -> tuple[
 def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tuple[pa.Table, Ints]:
     """One row for each distinct `by`, with its number of records `n`, task by task; and the number of rows of a task.
 
-    The rows of a task are pane by pane. Groups are put in order before their rows are made: to sort the rows themselves
-    would copy them.
+    Groups are put in order before their rows are made: to sort the rows themselves would copy them.
     """
     groups = Groups.of(grouping.codes([rows[name] for name in by]))
-    first = rows.select([name for name in by if name in (*layout.keys, "pane")]).take(pa.array(groups.first))
-    number = task = _task(grouping.key_hash(layout, decoded(first)), tasks)
-    if "pane" in by:
+    order, sizes = _by_task(layout, rows.select([name for name in by if name in (*layout.keys, "pane")]), groups, tasks)
+    groups = groups if order is None else groups.ordered(order)
+    return grouping.merge(layout, rows, by, groups).append_column("n", pa.array(groups.sizes)), sizes
+
+
+def _by_task(layout: Layout, rows: pa.Table, groups: Groups, tasks: int) -> tuple[Ints | None, Ints]:
+    """The order of groups in which those of a task lie together, pane by pane (None: as they are); number of each task.
+
+    rows  the key columns, and `pane` if there are panes
+    """
+    first = decoded(rows.take(pa.array(groups.first)))
+    number = task = _task(grouping.key_hash(layout, first), tasks)
+    if "pane" in first.schema.names:
         pane = grouping.codes([first["pane"]])
         number = task * (int(pane.max(initial=0)) + 1) + pane
-    groups = groups.ordered(radix_sort.argsort(number)) if number.any() else groups
-    merged = grouping.merge(layout, rows, by, groups).append_column("n", pa.array(groups.sizes))
-    return merged, np.bincount(task, minlength=tasks)
+    return (radix_sort.argsort(number) if number.any() else None), np.bincount(task, minlength=tasks)
 
 
 def _kept(layout: Layout, read: _Slice, tasks: int) -> list[list[pa.Table]]:
