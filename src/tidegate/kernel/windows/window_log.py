@@ -132,7 +132,7 @@ def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
         rows = rows.drop_columns(["open"])
     pane, rows = ints(rows["pane"]), rows.drop_columns(["pane"])
     starts = _runs(pane)
-    if len(starts) * _FEWEST_ROWS > len(pane):
+    if len(starts) > max(1, len(pane) // _FEWEST_ROWS):
         # Scattered records. A stable order keeps the rows of a pane in order of arrival.
         order = np.argsort(pane, kind="stable")
         pane, rows = pane[order], rows.take(pa.array(order))
