@@ -21,12 +21,13 @@ from hostile.runs import RUNNERS, chunk, report, run, smaller
 from hostile.scenario import Scenario, Sliding
 from hostile.stored import Misfit, stored
 from oracle import Sessions
+from tidegate.kernel.columns import runs
 from tidegate.kernel.columns.words import as_words
 from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.state import frames, state, without_repeats
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.windows import functions, window_log
+from tidegate.kernel.windows import functions
 from tidegate.kernel.windows.stored_windows import Loaded
 from tidegate.kernel.windows.window_runs import WindowRuns
 from tidegate.kernel.windows.windows_by_key import WindowsByKey
@@ -49,7 +50,7 @@ def test_small_batches_go_the_way_of_large_ones(monkeypatch: pytest.MonkeyPatch)
     warnings.simplefilter("ignore")
     monkeypatch.setattr(frames, "_TINY", 0)
     monkeypatch.setattr(without_repeats, "in_words", as_words)
-    monkeypatch.setattr(window_log, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(runs, "_FEWEST_ROWS", 1)
     for seed in range(100, 160):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)

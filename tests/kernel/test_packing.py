@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.columns import runs
 from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows import grouping
@@ -17,7 +18,6 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import DictStore
-from tidegate.kernel.windows import window_log
 from tidegate.plan import operation
 from tidegate.spec.columns import START
 
@@ -56,12 +56,14 @@ def rows_by_task(batch: pa.RecordBatch) -> tuple[dict[int, pa.Table], Counter[st
     return found, drops
 
 
+def by_hand(*batches: pa.RecordBatch) -> Counter[tuple[str, int]]:
+    """The number of records of each user and window."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return Counter((row["k:user"], row["ts"] // WIDTH_MS * WIDTH_MS) for row in rows)
+
+
 def test_the_rows_of_a_task_come_pane_by_pane() -> None:
     batch = records(np.random.default_rng(7).integers(100, 130, ROWS))
-    expected = Counter(
-        (user, ts // WIDTH_MS * WIDTH_MS)
-        for user, ts in zip(batch["k:user"].to_pylist(), batch["ts"].to_pylist(), strict=True)
-    )
     found, drops = rows_by_task(batch)
     seen: Counter[tuple[str, int]] = Counter()
     for task, rows in found.items():
@@ -70,7 +72,7 @@ def test_the_rows_of_a_task_come_pane_by_pane() -> None:
         assert (grouping.key_hash(laid_out(batch), rows) % np.uint64(TASKS) == task).all()
         for user, at, n in zip(rows["k:user"].to_pylist(), pane.tolist(), rows["n"].to_pylist(), strict=True):
             seen[user, at] += n
-    assert seen == expected
+    assert seen == by_hand(batch)
     assert drops["late"] == 0
 
 
@@ -84,17 +86,12 @@ def test_a_record_is_late_once_its_window_has_closed(latest: int, late: int) -> 
 
 @pytest.mark.parametrize("fewest_rows", [1, 10**6], ids=["in runs", "sorted"])
 def test_rows_of_a_pane_are_put_together(monkeypatch: pytest.MonkeyPatch, fewest_rows: int) -> None:
-    monkeypatch.setattr(window_log, "_FEWEST_ROWS", fewest_rows)
+    monkeypatch.setattr(runs, "_FEWEST_ROWS", fewest_rows)
     batches = [records(np.random.default_rng(number).integers(100, 130, ROWS), number) for number in range(2)]
     layout, store = laid_out(batches[0]), DictStore()
     blobs = [dict(pack(layout, [batch], [0]))[0] for batch in batches]
     rows = [row for part in Stage(layout).begin(store, blobs, end_of_input=True).parts for row in part.to_pylist()]
-    expected = Counter(
-        (user, ts // WIDTH_MS * WIDTH_MS)
-        for batch in batches
-        for user, ts in zip(batch["k:user"].to_pylist(), batch["ts"].to_pylist(), strict=True)
-    )
-    assert {(row["user"], row[START]): row["n"] for row in rows} == expected
+    assert {(row["user"], row[START]): row["n"] for row in rows} == by_hand(*batches)
 
 
 @pytest.mark.parametrize("windows", [WINDOWS, WINDOWS.advance_by("5 ms")], ids=["tumbling", "hopping"])

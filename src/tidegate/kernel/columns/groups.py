@@ -61,8 +61,9 @@ class Groups:
         if (pa.types.is_integer(column.type) and column.type.bit_width == 64) or pa.types.is_float64(column.type):
             return self._by_numpy(column, how)
         table = pa.table({"g": self.number, "x": column}).group_by("g", use_threads=False).aggregate([("x", how)])
+        number, folded = ints(table["g"]), table[f"x_{how}"]
         # Arrow has the groups in the order of their first rows.
-        return table[f"x_{how}"].take(pa.array(radix_sort.argsort(ints(table["g"]))))
+        return folded if (number[1:] > number[:-1]).all() else folded.take(pa.array(radix_sort.argsort(number)))
 
     def runs(self) -> tuple[Ints, Ints]:
         """The rows sorted by group, each group in row order, and the place where each group begins."""

@@ -371,7 +371,9 @@ def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tupl
 
 
 def _by_task(layout: Layout, rows: pa.Table, groups: Groups, tasks: int) -> tuple[Ints | None, Ints]:
-    """The order of groups in which those of a task lie together, pane by pane (None: as they are); number of each task.
+    """The order of groups in which those of a task lie together, pane by pane; and the number of groups of each task.
+
+    The order is None if the groups lie so already.
 
     rows  the key columns, and `pane` if there are panes
     """

@@ -28,6 +28,7 @@ import numpy as np
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.runs import run_starts
 
 NEVER = -1
 """Stream time before the first record."""
@@ -202,7 +203,7 @@ def _steps(seen: Ints, most: int) -> Ints:
         return _NO_STEPS
     # A running maximum is sorted already; timestamps in their own order are not.
     ordered = seen if np.all(seen[1:] >= seen[:-1]) else np.sort(seen)
-    at = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
+    at = run_starts(ordered)
     times, counts = ordered[at], np.diff(np.append(at, len(ordered)))
     short = np.zeros(len(times), np.int64)
     if len(times) > most:

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints, pieces
+from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import upper_half
+from tidegate.kernel.columns.runs import by_number
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -30,8 +31,6 @@ from tidegate.kernel.state.tables import PANES
 from tidegate.kernel.windows import window_table
 from tidegate.kernel.windows.window_table import aligned_window
 
-_FEWEST_ROWS = 1_024
-"""Rows of one pane that come in shorter runs on average are sorted: a table for each run would cost more."""
 _MANY_WINDOWS = 16
 """For more windows than this the rows of a pane are repeated at once; fewer windows each share the rows' columns."""
 
@@ -128,24 +127,10 @@ def _leading(layout: Layout, state: State, before: int, closes_at: int) -> list[
 
 
 def _by_pane(layout: Layout, rows: pa.Table) -> dict[int, pa.Table]:
+    """The rows of each pane, in order of arrival. Combined rows come pane by pane, in a run for each map task."""
     if not layout.panes.shared:
         rows = rows.drop_columns(["open"])
-    pane, rows = ints(rows["pane"]), rows.drop_columns(["pane"])
-    starts = _runs(pane)
-    if len(starts) > max(1, len(pane) // _FEWEST_ROWS):
-        # Scattered records. A stable order keeps the rows of a pane in order of arrival.
-        order = np.argsort(pane, kind="stable")
-        pane, rows = pane[order], rows.take(pa.array(order))
-        starts = _runs(pane)
-    runs: dict[int, list[pa.Table]] = {}
-    for name, run in zip(pane[starts].tolist(), pieces(rows, np.diff(starts, append=len(pane))), strict=True):
-        runs.setdefault(name, []).append(run)
-    return {name: concat_tables(parts) for name, parts in runs.items()}
-
-
-def _runs(pane: Ints) -> Ints:
-    """The places where runs of rows of one pane begin: combined rows come pane by pane."""
-    return np.append(0, np.flatnonzero(pane[1:] != pane[:-1]) + 1)
+    return by_number(rows.drop_columns(["pane"]), ints(rows["pane"]))
 
 
 def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> Ints:

@@ -19,6 +19,7 @@ from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.columns.runs import by_number
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -219,7 +220,8 @@ def _apply_batch(layout: Layout, state: State, batch: Batch, closes_at: int) -> 
     if layout.op.buffer is not None:
         merged = strict_bound.check(layout, state, stored, rows, updates, merged)
     emitted = [] if layout.op.emits == "final" else [results.for_kind(layout, "updates", updates)]
-    tables = _by_table(layout, merged, touched)
+    # A bounded buffer may have let all rows of a table go.
+    tables = dict.fromkeys(touched.tolist(), merged.slice(0, 0)) | by_number(merged, _names(layout, merged))
     for name, runs in by_key.items():
         changed = unplaced(tables.pop(name))
         if not (_closed(layout, name, closes_at) and layout.op.emits == "updates"):
@@ -261,8 +263,7 @@ def _final(layout: Layout, rows: pa.Table) -> pa.Table:
 
 def store_anew(layout: Layout, state: State, rows: pa.Table) -> None:
     """Store the rows of windows (with their `start`); none of their tables may be stored yet."""
-    names = np.unique(_names(layout, rows))
-    for name, table in _by_table(layout, rows, names).items():
+    for name, table in by_number(rows, _names(layout, rows)).items():
         _store(layout, state, name, table)
 
 
@@ -364,17 +365,6 @@ def _names(layout: Layout, rows: pa.Table) -> Ints:
     stretch = stretch_ms(layout)
     start = ints(rows["start"])
     return start // stretch * stretch if stretch else start
-
-
-def _by_table(layout: Layout, rows: pa.Table, touched: Ints) -> dict[int, pa.Table]:
-    """The rows of each of these tables, in their order."""
-    if len(touched) == 1:
-        return {int(touched[0]): rows}
-    names = _names(layout, rows)
-    order = np.argsort(names, kind="stable")
-    rows, names = rows.take(pa.array(order)), names[order]
-    lows, highs = np.searchsorted(names, touched), np.searchsorted(names, touched, side="right")
-    return {int(n): rows.slice(low, high - low) for n, low, high in zip(touched, lows, highs, strict=True)}
 
 
 def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, single: bool) -> tuple[pa.Table, pa.Table]:

@@ -1,0 +1,29 @@
+"""Rows in runs of equal numbers, put together by number: long runs are taken as they are, short ones are sorted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.columns.arrays import Ints, concat_tables, pieces
+
+_FEWEST_ROWS = 1_024
+"""Runs that have fewer rows on average are sorted: a table for each run would cost more."""
+
+
+def run_starts(numbers: Ints) -> Ints:
+    """The places where runs of equal numbers begin."""
+    return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)[: len(numbers)]
+
+
+def by_number(rows: pa.Table, numbers: Ints) -> dict[int, pa.Table]:
+    """The rows of each number, in their order."""
+    starts = run_starts(numbers)
+    if len(starts) > max(1, len(numbers) // _FEWEST_ROWS):
+        order = np.argsort(numbers, kind="stable")
+        numbers, rows = numbers[order], rows.take(pa.array(order))
+        starts = run_starts(numbers)
+    runs: dict[int, list[pa.Table]] = {}
+    for number, run in zip(numbers[starts].tolist(), pieces(rows, np.diff(starts, append=len(numbers))), strict=True):
+        runs.setdefault(number, []).append(run)
+    return {number: concat_tables(parts) for number, parts in runs.items()}
