@@ -23,7 +23,7 @@ from hostile.stored import Misfit, stored
 from oracle import Sessions
 from tidegate.kernel.columns import runs
 from tidegate.kernel.columns.words import as_words
-from tidegate.kernel.exchange import retract_insert, to_stream
+from tidegate.kernel.exchange import partial_aggregates, retract_insert, to_stream
 from tidegate.kernel.state import frames, state, without_repeats
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
@@ -52,6 +52,17 @@ def test_small_batches_go_the_way_of_large_ones(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(without_repeats, "in_words", as_words)
     monkeypatch.setattr(runs, "_FEWEST_ROWS", 1)
     for seed in range(100, 160):
+        outcome = run(scenario(seed))
+        assert not outcome.problem, report(scenario(seed), outcome.problem)
+
+
+def test_records_are_not_combined_before_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only many records with keys of their own are not."""
+    warnings.simplefilter("ignore")
+    monkeypatch.setattr(partial_aggregates, "_FEWEST_RECORDS", 1)
+    monkeypatch.setattr(partial_aggregates, "_MOST_SAVED", 1)
+    monkeypatch.setattr(partial_aggregates, "_frequent", lambda keys: False)
+    for seed in range(200, 260):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.kernel.exchange import partial_aggregates
 from tidegate.kernel.exchange.packing import combines, pack
+from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.tuning import DEFAULT
 from tidegate.plan import operation
@@ -112,13 +114,23 @@ def batches(of: Layout, records: Sequence[tuple[object, ...]], cuts: set[int], w
     st.lists(st.integers(0, 3), min_size=1, max_size=5),
     st.sampled_from([1, 4, 100]),
     st.sampled_from([1, 100]),
+    st.booleans(),
 )
 def test_the_blobs_are_the_same(
-    name: str, records: list[tuple[object, ...]], cuts: set[int], ways: list[int], slice_rows: int, offset_runs: int
+    name: str,
+    records: list[tuple[object, ...]],
+    cuts: set[int],
+    ways: list[int],
+    slice_rows: int,
+    offset_runs: int,
+    abandons: bool,
 ) -> None:
     of = layout(name, slice_rows, offset_runs)
-    plain = list(pack(of, batches(of, records, cuts, [0]), [0, 1]))
-    assert list(pack(of, batches(of, records, cuts, ways), [0, 1])) == plain
+    with pytest.MonkeyPatch.context() as patch:
+        if abandons:
+            patch.setattr(partial_aggregates, "abandoned", lambda layout, rows, by: grouping.key_hash(layout, rows))
+        plain = list(pack(of, batches(of, records, cuts, [0]), [0, 1]))
+        assert list(pack(of, batches(of, records, cuts, ways), [0, 1])) == plain
 
 
 def test_keys_stay_encoded_where_records_are_only_combined() -> None:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from tidegate.errors import InputError
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Flags, Ints, array, decoded, ints, pieces
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, decoded, ints, pieces
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.exchange import chunk_headers, hash_ranges, time_progress
+from tidegate.kernel.exchange import chunk_headers, hash_ranges, partial_aggregates, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
@@ -360,27 +360,34 @@ def _first_open(layout: Layout, read: _Slice, first: Ints, last: Ints) -> tuple[
 
 
 def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tuple[pa.Table, Ints]:
-    """One row for each distinct `by`, with its number of records `n`, task by task; and the number of rows of a task.
+    """Rows with their number of records `n`, task by task, and pane by pane; and the number of rows of a task.
 
-    Groups are put in order before their rows are made: to sort the rows themselves would copy them.
+    There is one row for each distinct `by`. Where that would be nearly as many rows, each record stays a row.
     """
+    keys = rows.select([name for name in by if name in (*layout.keys, "pane")])
+    if (hashes := partial_aggregates.abandoned(layout, rows, by)) is not None:
+        order, sizes = _by_task(layout, keys, tasks, hashes)
+        rows = decoded(rows.select([*by, "ts", *layout.state]))
+        rows = rows if order is None else rows.take(pa.array(order))
+        return rows.append_column("n", pa.array(np.ones(rows.num_rows, np.int64))), sizes
     groups = Groups.of(grouping.codes([rows[name] for name in by]))
-    order, sizes = _by_task(layout, rows.select([name for name in by if name in (*layout.keys, "pane")]), groups, tasks)
+    # Groups are put in order before their rows are made: to sort the rows themselves would copy them.
+    order, sizes = _by_task(layout, decoded(keys.take(pa.array(groups.first))), tasks)
     groups = groups if order is None else groups.ordered(order)
     return grouping.merge(layout, rows, by, groups).append_column("n", pa.array(groups.sizes)), sizes
 
 
-def _by_task(layout: Layout, rows: pa.Table, groups: Groups, tasks: int) -> tuple[Ints | None, Ints]:
-    """The order of groups in which those of a task lie together, pane by pane; and the number of groups of each task.
+def _by_task(layout: Layout, rows: pa.Table, tasks: int, hashes: Hashes | None = None) -> tuple[Ints | None, Ints]:
+    """The order in which the rows of a task lie together, pane by pane; and the number of rows of each task.
 
-    The order is None if the groups lie so already.
+    The order is None if the rows lie so already.
 
-    rows  the key columns, and `pane` if there are panes
+    rows    the key columns, and `pane` if there are panes
+    hashes  the hashes of the keys, if they are known
     """
-    first = decoded(rows.take(pa.array(groups.first)))
-    number = task = _task(grouping.key_hash(layout, first), tasks)
-    if "pane" in first.schema.names:
-        pane = grouping.codes([first["pane"]])
+    number = task = _task(grouping.key_hash(layout, rows) if hashes is None else hashes, tasks)
+    if "pane" in rows.schema.names:
+        pane = grouping.codes([rows["pane"]])
         number = task * (int(pane.max(initial=0)) + 1) + pane
     return (radix_sort.argsort(number) if number.any() else None), np.bincount(task, minlength=tasks)
 
