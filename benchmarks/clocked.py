@@ -7,7 +7,7 @@ in a chain a task would have two clocks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,9 @@ def records(folder: Path) -> dict[int, Record]:
 class TimedDecoder(RowDecoder):
     row_decoder: RowDecoder
     clock: Clock
+
+    def packed(self, batches: Iterator[pa.RecordBatch]) -> Generator[tuple[int, bytes], None, Iterator[pa.RecordBatch]]:
+        return self.row_decoder.packed(batches)
 
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         return self.clock.pulled(self.row_decoder.rows(batches, counts), "scan")

@@ -31,7 +31,7 @@ MEANING: dict[tuple[str, str], str] = {
     (DRIVER, "around the stages"): "the rest of running the plan: jobs started, code generated, between stages",
     (MAP, TASKS): "from the stage's start until Python's first line, and from the task's end to the stage's",
     (MAP, "scan"): "Parquet read, by Spark or in the worker",
-    (MAP, "Arrow out"): "waiting for the next rows, less Spark's scan: rows made Arrow, and sent",
+    (MAP, "Arrow out"): "waiting for the next rows, less Spark's scan: rows made Arrow, and sent; or lines packed",
     (MAP, "pack"): "the map step of tidegate",
     (MAP, "shuffle"): "blobs handed to Spark and written, until the task ends",
     (STATEFUL, TASKS): "as above; in it the blobs are sorted by task and sent to Python",

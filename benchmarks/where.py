@@ -31,6 +31,7 @@ from benchmarks.race import Race
 from benchmarks.split import WHOLE, as_json, dearest_of, median_of, split
 from benchmarks.warming import SECONDS, warm_up
 from benchmarks.workloads import (
+    doors,
     functions,
     hopping,
     joins,
@@ -115,6 +116,8 @@ WORKS = (
     of_race(updates.W9),
     of_race(functions.W11),
     of_race(sliding.W12),
+    of_race(doors.D1),
+    of_race(doors.D3),
     Work("EMPTY", "W1 in micro-batches of 1,000 records", few_files, ours_of(tumbling.W1)),
     *(of_race(race) for race in varied.VARIED if race.name in ("V-partitions-2", "V-partitions-16")),
     *(of_join(race) for race in (*joins.J1, joins.J2) if race.name in ("J1-inner-1", "J1-inner-5", "J1-left-1", "J2")),

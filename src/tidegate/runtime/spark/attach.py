@@ -33,7 +33,7 @@ from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import check_apart, col, quoted
-from tidegate.runtime.spark.raw import Counts, RowDecoder, columns_read
+from tidegate.runtime.spark.raw import Counts, Raw, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
 from tidegate.runtime.spark.worker import text_of_times as times
@@ -79,14 +79,15 @@ class Packer:
     contiguous: bool = False
     """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         spare_modules()
         keep()
         if self.row_decoder is not None:
+            batches = yield from self.row_decoder.packed(batches)
             batches = self.row_decoder.keeping_dictionaries(self._kept).rows(batches, counts)
         if self.order_as_one:
             batches = order.unpacked(batches, self.layout.schema.field("partition").type)
-        return pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
+        yield from pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.branch is None:
@@ -276,7 +277,10 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads: the `columns` that are read, and the `schema` of the kernel's columns.
 
-    `branch`, `row_decoder` and `contiguous` are those of the Packer.
+    `branch` and `contiguous` are those of the Packer.
+
+    undecoded  the source whose records the workers decode, the columns of its rows, and the name of its observation;
+               `frame` has the rows that Spark would make of them
     """
 
     frame: DataFrame
@@ -284,13 +288,19 @@ class _Input:
     schema: pa.Schema
     order_as_one: bool = False
     branch: Stream | None = None
-    row_decoder: RowDecoder | None = None
     contiguous: bool = False
+    undecoded: tuple[Raw, pa.Schema, str | None] | None = None
 
     def packed(self, layout: Layout, tasks: int) -> Input:
         """The input with its map step."""
-        packer = Packer(layout, tasks, self.order_as_one, self.branch, self.row_decoder, self.contiguous)
-        return Input(self.frame, self.columns, packer, None if self.row_decoder is None else self.row_decoder.observed)
+        packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous)
+        if self.undecoded is None:
+            return Input(self.frame, self.columns, packer)
+        raw, wanted, observed = self.undecoded
+        # Rows have the clock of the batch only behind Spark.
+        frame, row_decoder = raw.for_workers(wanted, observed, None if layout.op.needs_wall_clock else packer)
+        columns = {name: col(name) for name in frame.columns} | self.columns
+        return Input(frame, columns, replace(packer, row_decoder=row_decoder), row_decoder.observed)
 
 
 def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
@@ -323,14 +333,12 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     name = branch.raw.observed
-    frame, row_decoder = branch.raw.for_workers(wanted, None if name is None else _apart(name, observed))
-    columns = {name: col(name) for name in frame.columns}
-    if op.needs_wall_clock:
-        columns[WALL_CLOCK] = _wall_clock()
+    columns = {WALL_CLOCK: _wall_clock()} if op.needs_wall_clock else {}
     clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
     schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
+    undecoded = branch.raw, wanted, None if name is None else _apart(name, observed)
     promised = branch.raw.contiguous
-    return _Input(frame, columns, schema, branch=branch.unbound, row_decoder=row_decoder, contiguous=promised)
+    return _Input(branch.frame, columns, schema, branch=branch.unbound, contiguous=promised, undecoded=undecoded)
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:

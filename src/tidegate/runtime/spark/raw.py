@@ -6,7 +6,7 @@ To make rows in the JVM and move them to Python costs more than all that tidegat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class Counts:
 
     records: int = 0
     malformed: int = 0
+
+
+Pack = Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
+"""Packs the record batches of an input partition: (task, blob) pairs."""
 
 
 class RowDecoder(ABC):
@@ -40,6 +44,11 @@ class RowDecoder(ABC):
         Decoded records are added to `counts` if `observed` is a name.
         """
 
+    def packed(self, batches: Iterator[pa.RecordBatch]) -> Generator[tuple[int, bytes], None, Iterator[pa.RecordBatch]]:
+        """The blobs in front of these batches, which an earlier worker has packed; returns the batches behind them."""
+        yield from ()
+        return batches
+
     def keeping_dictionaries(self, names: frozenset[str]) -> RowDecoder:
         """The row decoder that may leave these columns dictionary-encoded, where they are so in the source."""
         return self
@@ -56,10 +65,13 @@ class Raw(Protocol):
     def observed(self) -> str | None:
         """The name of the observation with the counts of its records, None if there is none."""
 
-    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
+    def for_workers(
+        self, wanted: pa.Schema, observed: str | None = None, pack: Pack | None = None
+    ) -> tuple[DataFrame, RowDecoder]:
         """The DataFrame that goes to the workers instead of rows with the columns `wanted`, and its row decoder.
 
         observed  name of the observation, where another input of the query has `self.observed`
+        pack      packs rows with the columns `wanted`: for a worker that has rows before Spark has seen all records
         """
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files import place
@@ -20,8 +20,9 @@ from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
-from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader
+from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
+from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder
 from tidegate.spec.columns import OURS
 
 _ROW, _FAULT = OURS + "row", OURS + "fault"
@@ -87,7 +88,9 @@ class ColumnReading:
     def observed(self) -> None:
         """None: nobody counts the records."""
 
-    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, OrderedFiles]:
+    def for_workers(
+        self, wanted: pa.Schema, observed: str | None = None, pack: Pack | None = None
+    ) -> tuple[DataFrame, OrderedFiles]:
         return self.source.listing, self._row_decoder(wanted)
 
     def _row_decoder(self, wanted: pa.Schema) -> OrderedFiles:
@@ -135,7 +138,9 @@ class LineReading:
     def observed(self) -> str:
         return f"{self.name} source"
 
-    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
+    def for_workers(
+        self, wanted: pa.Schema, observed: str | None = None, pack: Pack | None = None
+    ) -> tuple[DataFrame, RowDecoder]:
         found = [self._columns()[name] for name in wanted.names]
         own = {column: field for column, field in self.source.own.items() if column in wanted.names}
         plain = self._plain_reader(wanted, own)
@@ -143,14 +148,15 @@ class LineReading:
             rows = self._fine(self._judged(self._lines(wanted.names)), F.count(F.lit(1)), observed)
             return rows.select(*found), AsRead(wanted)
         lines = self._line_fields(wanted.names)
-        fields = StructType([*lines.fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
+        fields = StructType([*lines.fields, *HANDED_OVER.fields])
         # Arrow casts the values of folders, for Spark's parsers too.
         kinds = {name: wanted.field(name).type for name in self.source.in_folders if name in wanted.names}
-        read = partial(_plain, replace(self._reader(lines), kinds=kinds, zone=self.source.zone), plain)
+        reader = plain if pack is None else ReadAndPack(plain, pack)
+        read = partial(_plain, replace(self._reader(lines), kinds=kinds, zone=self.source.zone), reader)
         judged = self._judged(self.source.listing.mapInArrow(read, fields))
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
-        rows = judged.select(_FAULT, PLAIN, AT, *found)
+        rows = judged.select(_FAULT, *HANDED_OVER.names, *found)
         return self._fine(rows, F.coalesce(records, F.lit(0)), observed).drop(_FAULT), Joiner(wanted)
 
     def _plain_reader(self, wanted: pa.Schema, own: dict[str, str]) -> Reader | None:
@@ -244,5 +250,5 @@ def _line() -> Column:
     return F.col(OFFSET).bitwiseAND(F.lit((1 << place.ROW_BITS) - 1)) + 1
 
 
-def _plain(lines: Lines, reader: Reader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _plain(lines: Lines, reader: FirstWorker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from reader(lines(batches))

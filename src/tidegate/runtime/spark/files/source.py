@@ -25,6 +25,7 @@ from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.kafka.plain import as_written
+from tidegate.runtime.spark.raw import Pack
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
 TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
@@ -415,5 +416,7 @@ class Paths:
     def observed(self) -> None:
         """None: nobody counts the records."""
 
-    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, Files]:
+    def for_workers(
+        self, wanted: pa.Schema, observed: str | None = None, pack: Pack | None = None
+    ) -> tuple[DataFrame, Files]:
         return self.frame, Files(wanted)

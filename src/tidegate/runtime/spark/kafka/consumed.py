@@ -2,7 +2,7 @@
 
 Spark asks for the ends of the topics, keeps them in the checkpoint in the same JSON as its own source, and makes tasks
 of the records between two offsets. In a task librdkafka makes columns of the records. A `plain.Reader`, if given, reads
-them in the same process, and Spark never sees the bytes of plain records.
+them in the same process, and Spark never sees the bytes of plain records. A `ReadAndPack` packs them there too.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, floor
 from weakref import WeakSet
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -25,7 +27,7 @@ from pyspark.sql.types import StringType, StructType
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
-from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Reader
+from tidegate.runtime.spark.kafka.plain import HANDED_OVER, FirstWorker
 from tidegate.runtime.spark.worker.garbage import spare_modules
 
 FORMAT = "tidegate_kafka"
@@ -63,17 +65,23 @@ class Topics:
         fields = f"{_FIELDS}, {_HEADERS}" if self.headers else _FIELDS
         return self._frame(spark, spark.createDataFrame([], fields).schema, None)
 
-    def read_by(self, spark: SparkSession, reader: Reader, fields: StructType, renamed: Mapping[str, str]) -> DataFrame:
+    def read_by(
+        self, spark: SparkSession, reader: FirstWorker, fields: StructType, renamed: Mapping[str, str]
+    ) -> DataFrame:
         """The output of `reader` for the records: columns `fields`; `renamed` has their names in a record if others."""
         return self._frame(spark, fields, reader, renamed)
 
     def _frame(
-        self, spark: SparkSession, fields: StructType, reader: Reader | None, renamed: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        fields: StructType,
+        reader: FirstWorker | None,
+        renamed: Mapping[str, str] | None = None,
     ) -> DataFrame:
         if spark not in _knowing:
             spark.dataSource.register(Source)
             _knowing.add(spark)
-        secret = b64encode(pickle.dumps((self, reader, renamed or {}))).decode()
+        secret = b64encode(cloudpickle.dumps((self, reader, renamed or {}))).decode()  # type: ignore[no-untyped-call]
         return spark.readStream.format(FORMAT).schema(fields).option(_ALL, secret).load()
 
     def starts(self) -> Offsets:
@@ -153,7 +161,9 @@ class Source(DataSource):
 class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark's interface of a source: it gives offsets in a process of the driver, and records in workers."""
 
-    def __init__(self, schema: StructType, topics: Topics, reader: Reader | None, renamed: Mapping[str, str]) -> None:
+    def __init__(
+        self, schema: StructType, topics: Topics, reader: FirstWorker | None, renamed: Mapping[str, str]
+    ) -> None:
         self._schema, self._topics, self._reader, self._renamed = schema, topics, reader, renamed
         self._last: Offsets | None = None
         self._newest: Offsets | None = None
@@ -186,10 +196,10 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, _Task)
         spare_modules()
         schema = arrow_schema(self._schema)
-        for span in partition.spans:
-            records = self._records(span, [name for name in schema.names if name not in (PLAIN, AT)])
-            for batch in records if self._reader is None else self._reader(records):
-                yield batch.cast(schema)
+        names = [name for name in schema.names if name not in HANDED_OVER.names]
+        records = chain.from_iterable(self._records(span, names) for span in partition.spans)
+        for batch in records if self._reader is None else self._reader(records):
+            yield batch.cast(schema)
 
     def _records(self, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
         several = "partition" in names and isinstance(self._schema["partition"].dataType, StringType)

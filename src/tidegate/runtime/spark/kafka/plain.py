@@ -8,19 +8,24 @@ way into the map step. The row of a record never depends on its reader (tests/sp
     bytes -> Reader -> odd records, as they came, and one row with all plain ones of a batch
           -> Spark: from_json of the odd ones, malformed ones counted and taken out
           -> Joiner -> rows
+
+While all records are plain, the first worker packs them for the operator itself (`read_and_pack`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -42,8 +47,19 @@ from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
-PLAIN, AT = OURS + "plain", OURS + "at"
-"""Columns: the plain records of a batch as an Arrow stream and their number; for an odd record null and its place."""
+PLAIN, AT, TASK = OURS + "plain", OURS + "at", OURS + "task"
+"""Columns of what the first worker hands over, in this order: blobs with packed records, then odd and plain records.
+
+         an odd record         plain records of a batch    a blob with packed records
+  PLAIN  null                  an Arrow stream of them     the blob
+  AT     its place in a batch  their number                their number, in one blob of several
+  TASK   null                  null                        the task that gets the blob
+"""
+
+HANDED_OVER = StructType(
+    [StructField(PLAIN, BinaryType()), StructField(AT, IntegerType()), StructField(TASK, IntegerType())]
+)
+"""These columns, which are behind the columns of an odd record."""
 
 LONGEST = 50_000
 """Most bytes of a plain record: names and numbers that are too long for Spark do not fit into it."""
@@ -117,6 +133,18 @@ def as_written(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() != "LEGACY"
 
 
+FirstWorker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Hands over records (`HANDED_OVER`): a `Reader`, or a `read_and_pack.ReadAndPack`."""
+
+
+class Read(NamedTuple):
+    """Records, a mask of the plain ones, and the rows of these, with the wanted columns."""
+
+    records: pa.RecordBatch
+    plain: Flags
+    rows: pa.RecordBatch
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads the plain records of a topic.
@@ -136,19 +164,25 @@ class Reader:
         keep()
         for batch in batches:
             if batch.num_rows:
-                yield from self._sorted_out(batch)
+                yield from self.handed_over(self.read(batch))
 
-    def _sorted_out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def read(self, batch: pa.RecordBatch) -> Read:
+        """The records, of which the plain ones are read."""
         plain, values = self._rows(batch)
-        at = np.arange(batch.num_rows)
-        if not plain.all():
-            odd = batch.filter(pa.array(~plain))
-            yield _with(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~plain], pa.int32()))
-            batch = batch.filter(pa.array(plain))
-        columns = [values[name] if name in values else self._given(batch, name) for name in self.wanted.names]
-        rows = pa.record_batch([*columns, pa.array(at[plain])], pa.schema([*self.wanted, (AT, pa.int64())]))
-        none = pa.record_batch([pa.nulls(1, field.type) for field in batch.schema], batch.schema)
-        yield _with(none, pa.array([_stream(rows)]), pa.array([rows.num_rows], pa.int32()))
+        of_plain = batch if plain.all() else batch.filter(pa.array(plain))
+        given = {name: self._given(of_plain, name) for name in self.wanted.names if name not in values}
+        columns = values | copied(given)
+        return Read(batch, plain, pa.record_batch([columns[name] for name in self.wanted.names], self.wanted))
+
+    def handed_over(self, read: Read) -> Iterator[pa.RecordBatch]:
+        """The odd records, and then the rows of the plain ones (`HANDED_OVER`)."""
+        at = np.arange(read.records.num_rows)
+        if not read.plain.all():
+            odd = read.records.filter(pa.array(~read.plain))
+            yield _with(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~read.plain], pa.int32()))
+        placed = pa.schema([*self.wanted, (AT, pa.int64())])
+        data = _stream(pa.record_batch([*read.rows.columns, pa.array(at[read.plain])], placed))
+        yield in_one_row(read.records.schema, data, read.rows.num_rows)
 
     def _rows(self, batch: pa.RecordBatch) -> tuple[Flags, dict[str, pa.Array]]:
         """A mask of the plain records, and their columns."""
@@ -280,6 +314,15 @@ class Joiner(RowDecoder):
 
     wanted: pa.Schema
 
+    def packed(self, batches: Iterator[pa.RecordBatch]) -> Generator[tuple[int, bytes], None, Iterator[pa.RecordBatch]]:
+        for batch in batches:
+            blobs = batch.num_rows - batch.column(TASK).null_count
+            for task, blob in zip(batch.column(TASK)[:blobs].to_pylist(), batch.column(PLAIN)[:blobs], strict=True):
+                yield task, blob.as_py()
+            if blobs < batch.num_rows:
+                return chain([batch.slice(blobs)], batches)
+        return batches
+
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         odd: list[pa.RecordBatch] = []
         for batch in batches:
@@ -404,8 +447,24 @@ def _json_value(field: StructField) -> tuple[str, pa.DataType]:
     return _JSON_VALUES[type(field.dataType)]
 
 
-def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch([*rows.columns, plain, at], [*rows.schema.names, PLAIN, AT])
+def in_one_row(schema: pa.Schema, data: bytes, records: int, task: int | None = None) -> pa.RecordBatch:
+    """A row with records that are read (`HANDED_OVER`); the columns of a record, which `schema` has, are null."""
+    none = pa.record_batch([pa.nulls(1, field.type) for field in schema], schema)
+    return _with(none, pa.array([data], pa.binary()), pa.array([records], pa.int32()), task)
+
+
+def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array, task: int | None = None) -> pa.RecordBatch:
+    tasks = pa.array([task] * len(at), pa.int32())
+    return pa.record_batch([*rows.columns, plain, at, tasks], [*rows.schema.names, PLAIN, AT, TASK])
+
+
+def copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Copies of the columns. A batch of Spark is one buffer, which a single column of it would keep in memory."""
+    if not columns:
+        return {}
+    batch = pa.record_batch(dict(columns))
+    copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    return dict(zip(columns, copy.columns, strict=True))
 
 
 def _stream(rows: pa.RecordBatch) -> bytes:

@@ -23,7 +23,7 @@ from tidegate.kernel.columns.arrays import Flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
-from tidegate.runtime.spark.kafka.plain import PLAIN, Reader, as_wanted
+from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted, copied
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
@@ -236,13 +236,13 @@ class Framed(Reader):
 
     decoder: Decoder
 
-    def _sorted_out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def read(self, batch: pa.RecordBatch) -> Read:
         found = self.decoder(batch.column("value"))
         at = batch.schema.get_field_index("value")
         kind = batch.schema.field(at).type
         # Only marks malformed records: the query of the dead letters finds the reasons itself.
         said = pc.if_else(found.reasons.is_null(), found.rows, pa.scalar(_NO_JSON, pa.binary()))
-        yield from super()._sorted_out(batch.set_column(at, batch.schema.field(at), said.cast(kind)))
+        return super().read(batch.set_column(at, batch.schema.field(at), said.cast(kind)))
 
 
 _NO_JSON = b"\xff"
@@ -269,7 +269,7 @@ class Packed(Reader):
         clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
         given = {name: self._given(batch, name) for name in self.wanted.names if name not in values}
         given |= {field.name: batch.column(field.name) for field in clock}
-        columns, schema = values | _copied(given), pa.schema([*self.wanted, *clock])
+        columns, schema = values | copied(given), pa.schema([*self.wanted, *clock])
         return pa.record_batch([columns[name] for name in schema.names], schema)
 
     @property
@@ -298,15 +298,6 @@ class Packed(Reader):
             name: as_wanted(pa.chunked_array([fields[field]]), self.wanted.field(name).type).combine_chunks()
             for name, field in columns.items()
         }
-
-
-def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Copies of the columns. A batch of Spark is one buffer, which a single column of it would keep in memory."""
-    if not columns:
-        return {}
-    batch = pa.record_batch(dict(columns))
-    copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
-    return dict(zip(columns, copy.columns, strict=True))
 
 
 @dataclass(frozen=True)

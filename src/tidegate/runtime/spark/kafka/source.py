@@ -11,7 +11,7 @@ import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from tidegate import dsl
 from tidegate.dsl import KStream, KTable
@@ -20,9 +20,10 @@ from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
-from tidegate.runtime.spark.kafka.plain import AT, PLAIN, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import RowDecoder
+from tidegate.runtime.spark.raw import Pack, RowDecoder
 from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
@@ -45,7 +46,7 @@ CONSUMER = {
 
 _KEY, _VALUE, _FAULT = OURS + "key", OURS + "value", OURS + "fault"
 
-Made = Callable[[Reader, StructType], DataFrame]
+Made = Callable[[FirstWorker, StructType], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,9 @@ class _Reading:
     def observed(self) -> str:
         return f"{self.name} source"
 
-    def for_workers(self, wanted: pa.Schema, observed: str | None = None) -> tuple[DataFrame, RowDecoder]:
+    def for_workers(
+        self, wanted: pa.Schema, observed: str | None = None, pack: Pack | None = None
+    ) -> tuple[DataFrame, RowDecoder]:
         """Plain records, read by the workers; and the other records that Spark can read."""
         given = {name: column for name, column in self._meta().items() if name in wanted.names}
         # A key is checked whether it is wanted or not.
@@ -358,16 +361,17 @@ class _Reading:
             return raw, Decoding(reader, observed or self.observed)
         # In the row with the plain records all other columns are null, even those that Spark takes for non-null.
         given_fields = [StructField(field.name, field.dataType) for field in raw.schema.fields]
-        fields = StructType([*given_fields, StructField(PLAIN, BinaryType()), StructField(AT, IntegerType())])
-        read = self.made(reader, fields) if self.made else raw.mapInArrow(reader, fields)
+        fields = StructType([*given_fields, *HANDED_OVER.fields])
+        first = reader if pack is None else ReadAndPack(reader, pack)
+        read = self.made(first, fields) if self.made else raw.mapInArrow(first, fields)
         records = F.coalesce(F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT))), F.lit(0))
         if isinstance(reader, Packed):
-            rows = read.select(PLAIN, AT, reader.fault.alias(_FAULT))
+            rows = read.select(*HANDED_OVER.names, reader.fault.alias(_FAULT))
             return self._fine(rows, records, observed).drop(_FAULT), Joiner(wanted)
         rows_read = replace(self, value_format=self._inside)._judged(read)  # noqa: SLF001 - a Framed takes numbers away
         found = self._fields() | {name: F.col(name) for name in given}
         # No more than is needed: an observation makes a row of every record.
-        rows = rows_read.select(F.col(_FAULT), F.col(PLAIN), F.col(AT), *(found[name] for name in wanted.names))
+        rows = rows_read.select(_FAULT, *HANDED_OVER.names, *(found[name] for name in wanted.names))
         return self._fine(rows, records, observed).drop(_FAULT), Joiner(wanted)
 
     def _reader(self, wanted: pa.Schema) -> Reader:
@@ -535,7 +539,7 @@ class _Wanted:
             raise DefinitionError('consumer="librdkafka" reads streams alone: leave it out where streaming=False.')
         found = asked(self.spark, self.servers, self.topics, self.starting, self.headers, self.options)
 
-        def made(reader: Reader, fields: StructType) -> DataFrame:
+        def made(reader: FirstWorker, fields: StructType) -> DataFrame:
             return found.read_by(self.spark, reader, fields, {STAMP: "timestamp"})
 
         return found.frame(self.spark), made
