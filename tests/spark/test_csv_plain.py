@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 import tidegate as tg
 from spark.test_kafka_plain import read_by_both
+from tidegate.runtime.spark.files.lines import CHUNK
 from tidegate.runtime.spark.files.plain_csv import MOST_FIELDS, Dialect
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka import plain
@@ -240,6 +241,38 @@ def test_times_by_the_rules_of_spark_2_are_sparks_to_read(spark: SparkSession, t
 @pytest.mark.parametrize("kind", ["timestamp_ntz", "decimal(2,2)"])
 def test_other_types_are_sparks_to_read(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     assert not read_by_workers(spark, tmp_path, f"user string, ts timestamp, other {kind}", {})
+
+
+@pytest.mark.parametrize("odd", [[], [200_000], [5, 249_999]], ids=["none", "in the third part", "first and last"])
+def test_results_of_large_files_with_odd_lines(spark: SparkSession, tmp_path: Path, odd: list[int]) -> None:
+    """The worker that reads packs the parts before the first odd line; a part has 4 MB."""
+    line = '{"user": "user-%d", "ts": "2026-01-01T00:%02d:00Z", "amount": %d}'
+    lines = [(line % (number % 7, number // 10_000, number)).encode() for number in range(250_000)]
+    for number in odd:
+        lines[number] = lines[number].replace(b"}", b', "nested": {"deep": {"deeper": [1]}}}')
+    lines.insert(240_000, b"[malformed")
+    folder = a_file(tmp_path / "in", lines)
+    assert (folder / "0.csv").stat().st_size > 3 * CHUNK
+    source = tg.files.source(
+        spark,
+        str(folder),
+        key="user",
+        timestamp="ts",
+        format="json",
+        schema="user string, ts timestamp, amount long",
+        streaming=False,
+    )
+    counted = source.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute"))
+    totals = counted.agg(n=tg.count(), total=tg.sum("amount")).suppress(
+        tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    )
+    found = {(row.user, row.window.start.minute): (row.n, row.total) for row in totals.to_df().collect()}
+    expected: dict[tuple[str, int], tuple[int, int]] = {}
+    for number in range(250_000):
+        at = f"user-{number % 7}", number // 10_000
+        n, total = expected.get(at, (0, 0))
+        expected[at] = n + 1, total + number
+    assert found == expected
 
 
 def read_by_workers(
