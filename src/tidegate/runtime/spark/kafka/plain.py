@@ -138,7 +138,7 @@ FirstWorker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Read(NamedTuple):
-    """Records, a mask of the plain ones, and the rows of these, with the wanted columns."""
+    """Records, a mask of the plain ones, and the rows of these: the wanted columns, and `WALL_CLOCK` if it is there."""
 
     records: pa.RecordBatch
     plain: Flags
@@ -170,9 +170,11 @@ class Reader:
         """The records, of which the plain ones are read."""
         plain, values = self._rows(batch)
         of_plain = batch if plain.all() else batch.filter(pa.array(plain))
+        clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
         given = {name: self._given(of_plain, name) for name in self.wanted.names if name not in values}
-        columns = values | copied(given)
-        return Read(batch, plain, pa.record_batch([columns[name] for name in self.wanted.names], self.wanted))
+        given |= {field.name: of_plain.column(field.name) for field in clock}
+        columns, schema = values | _copied(given), pa.schema([*self.wanted, *clock])
+        return Read(batch, plain, pa.record_batch([columns[name] for name in schema.names], schema))
 
     def handed_over(self, read: Read) -> Iterator[pa.RecordBatch]:
         """The odd records, and then the rows of the plain ones (`HANDED_OVER`)."""
@@ -180,7 +182,7 @@ class Reader:
         if not read.plain.all():
             odd = read.records.filter(pa.array(~read.plain))
             yield _with(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~read.plain], pa.int32()))
-        placed = pa.schema([*self.wanted, (AT, pa.int64())])
+        placed = pa.schema([*read.rows.schema, (AT, pa.int64())])
         data = _stream(pa.record_batch([*read.rows.columns, pa.array(at[read.plain])], placed))
         yield in_one_row(read.records.schema, data, read.rows.num_rows)
 
@@ -458,7 +460,7 @@ def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array, task: int | None 
     return pa.record_batch([*rows.columns, plain, at, tasks], [*rows.schema.names, PLAIN, AT, TASK])
 
 
-def copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     """Copies of the columns. A batch of Spark is one buffer, which a single column of it would keep in memory."""
     if not columns:
         return {}

@@ -20,10 +20,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.kernel.columns.arrays import Flags
-from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
-from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted, copied
+from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
@@ -261,17 +260,6 @@ class Packed(Reader):
     decoder: Decoder
     key_decoder: Decoder | None
 
-    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the records that can be read: the wanted columns, and `WALL_CLOCK` if the batch has it."""
-        fine, values = self._rows(batch)
-        if not fine.all():
-            batch = batch.filter(pa.array(fine))
-        clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
-        given = {name: self._given(batch, name) for name in self.wanted.names if name not in values}
-        given |= {field.name: batch.column(field.name) for field in clock}
-        columns, schema = values | copied(given), pa.schema([*self.wanted, *clock])
-        return pa.record_batch([columns[name] for name in schema.names], schema)
-
     @property
     def fault(self) -> Column:
         """The reason why a row that `__call__` hands back is no record; null for plain records."""
@@ -309,7 +297,7 @@ class Decoding(RowDecoder):
 
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = self.reader.rows(batch)
+            rows = self.reader.read(batch).rows
             counts.records += batch.num_rows
             counts.malformed += batch.num_rows - rows.num_rows
             if rows.num_rows:
