@@ -1,10 +1,10 @@
-"""Python workers that import compiled modules, from a zip, by themselves, and in two pools: time and memory.
+"""Python workers with pages of 2 MiB, with compiled modules, from a zip, by themselves, in two pools: time and memory.
 
 `python -m benchmarks.worker_pools`, with `PYTHONPATH=src` where tidegate is not installed. W1 and J1-left-1, both by
 `tg.files.source`. Each way has a session of its own, because Spark keeps workers for a minute; the ways take turns. The
 first query of a session starts the workers, and the second reuses them. Both have 1,000 records, and the time of their
 first micro-batch counts. The first turn warms up the JVM and is not counted. `--only "first micro-batch" "next start"`
-runs some of the queries.
+runs some of the queries, `--ways "pages of 2 MiB" "compiled modules"` some of the ways. Each is compared with the last.
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ from benchmarks.measure import WARM_UP, Digest, Run, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads import joins, tumbling
 from tidegate.runtime.spark.daemon import PLAIN
-from tidegate.runtime.spark.session.config import COMPILED, DAEMON, PATH, PRELOADED, SIMPLIFIED
+from tidegate.runtime.spark.session.config import COMPILED, DAEMON, HUGE_PAGES, PATH, PRELOADED, SIMPLIFIED
 
+SMALL_PAGES = dict.fromkeys(HUGE_PAGES, "")
 WAYS = {
-    "compiled modules": {SIMPLIFIED: "false", **PRELOADED, **COMPILED},
-    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED, PATH: ""},
-    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: ""},
-    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: ""},
+    "pages of 2 MiB": {SIMPLIFIED: "false", **PRELOADED, **COMPILED, **HUGE_PAGES},
+    "compiled modules": {SIMPLIFIED: "false", **PRELOADED, **COMPILED, **SMALL_PAGES},
+    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED, PATH: "", **SMALL_PAGES},
+    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: "", **SMALL_PAGES},
+    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: "", **SMALL_PAGES},
 }
-"""The settings of decisions 0061, 0050 and 0046; with two pools, map and stateful tasks have workers of their own."""
+"""The settings of decisions 0085, 0061, 0050 and 0046.
+
+With two pools, map and stateful tasks have workers of their own.
+"""
 FIRST = "first micro-batch"
 NEXT = "next start"
 KEYS = 100_000
@@ -65,7 +70,7 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
     Raises AssertionError if the rows of the ways differ.
     """
     report: dict[str, Any] = {}
-    last = list(WAYS)[-1]
+    last = list(found)[-1]
     for query in found[last][0]:
         runs = {way: [each[query] for each in turns] for way, turns in found.items()}
         answers = {Digest.all(one.digests) for each in runs.values() for one in each}
@@ -73,7 +78,7 @@ def compared(found: dict[str, list[dict[str, Run]]]) -> dict[str, Any]:
             raise AssertionError(f"{query}: not the same rows: {answers}")
         took = {way: [seconds(query, one) for one in each] for way, each in runs.items()}
         ratios = {
-            way: [slow / one for one, slow in zip(took[way], took[last], strict=True)] for way in WAYS if way != last
+            way: [slow / one for one, slow in zip(took[way], took[last], strict=True)] for way in found if way != last
         }
         memory = {
             way: {
@@ -96,13 +101,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = arguments(argparse.ArgumentParser(description=__doc__), "worker_pools.json")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[], help="queries")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), metavar="WAY")
     options = parser.parse_args(argv)
-    found: dict[str, list[dict[str, Run]]] = {way: [] for way in WAYS}
+    found: dict[str, list[dict[str, Run]]] = {way: [] for way in WAYS if way in options.ways}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
         of = inputs(Path(scratch), options.smoke)
         of = {query: each for query, each in of.items() if not options.only or query in options.only}
         for number in range(options.turns + 1):
-            for way in list(WAYS)[:: -1 if number % 2 else 1]:
+            for way in list(found)[:: -1 if number % 2 else 1]:
                 with session(options, WAYS[way]) as spark:
                     one, ran_on = turn(spark, of), versions(spark)
                 times = "  ".join(f"{query} {seconds(query, each):.1f} s" for query, each in one.items())
@@ -110,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
                 found[way] += [one] if number else []
     report = compared(found)
     for query, each in report.items():
-        say(f"{query}, times as fast as with two pools, and MiB")
+        say(f"{query}, times as fast as with {list(found)[-1]}, and MiB")
         for way, mib in each["mib"].items():
             ratios = each["ratios"].get(way, [1.0])
             fast = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
