@@ -7,14 +7,12 @@ cost of a batch for the state, many records on few keys the cost per record.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from statistics import median
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +27,6 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
-from tidegate.runtime.spark.session.config import HUGE_PAGES, TUNABLES
 from tidegate.runtime.spark.worker.memory import keep
 
 WINDOW = tg.TimeWindows.of_size_with_no_grace("1 minute")
@@ -192,21 +189,12 @@ def closes(keys: int, processes: int) -> dict[str, tuple[float, float]]:
 
 
 def packings(keys: int, rows: int, processes: int) -> dict[str, float]:
-    """Median seconds to pack a batch in workers that return freed memory to the system, and in workers that keep it.
-
-    The latter have pages of 4 KiB, and of 2 MiB.
-    """
-    huge = next(iter(HUGE_PAGES.values()))
-    ways = {
-        "as malloc has it": (None, ""),
-        "in memory that is kept": (keep, ""),
-        "as a worker of tidegate": (keep, huge),
-    }
+    """Median seconds to pack a batch in workers that return freed memory to the system, and in workers that keep it."""
+    ways = {"as malloc has it": None, "as a worker of tidegate": keep}
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(processes):
-        for name, (begin, tunables) in ways.items():
-            # malloc reads the variable when a process starts.
-            with patch.dict(os.environ, {TUNABLES: tunables}), get_context("spawn").Pool(1, begin) as worker:
+        for name, begin in ways.items():
+            with get_context("spawn").Pool(1, begin) as worker:
                 found[name].append(worker.apply(packing, (keys, rows)))
     return {name: median(seconds) for name, seconds in found.items()}
 

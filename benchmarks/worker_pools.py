@@ -24,15 +24,15 @@ from benchmarks.measure import WARM_UP, Digest, Run, run
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads import joins, tumbling
 from tidegate.runtime.spark.daemon import PLAIN
-from tidegate.runtime.spark.session.config import COMPILED, DAEMON, HUGE_PAGES, PATH, PRELOADED, SIMPLIFIED
+from tidegate.runtime.spark.session.config import COMPILED, DAEMON, PATH, PRELOADED, SIMPLIFIED
 
-SMALL_PAGES = dict.fromkeys(HUGE_PAGES, "")
+PAGES = "spark.executorEnv.GLIBC_TUNABLES"
 WAYS = {
-    "pages of 2 MiB": {SIMPLIFIED: "false", **PRELOADED, **COMPILED, **HUGE_PAGES},
-    "compiled modules": {SIMPLIFIED: "false", **PRELOADED, **COMPILED, **SMALL_PAGES},
-    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED, PATH: "", **SMALL_PAGES},
-    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: "", **SMALL_PAGES},
-    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: "", **SMALL_PAGES},
+    "pages of 2 MiB": {SIMPLIFIED: "false", **PRELOADED, **COMPILED, PAGES: "glibc.malloc.hugetlb=1"},
+    "compiled modules": {SIMPLIFIED: "false", **PRELOADED, **COMPILED},
+    "forked with all imported": {SIMPLIFIED: "false", **PRELOADED, PATH: ""},
+    "one pool": {SIMPLIFIED: "false", DAEMON: PLAIN, PATH: ""},
+    "two pools": {SIMPLIFIED: "true", DAEMON: PLAIN, PATH: ""},
 }
 """The settings of decisions 0085, 0061, 0050 and 0046.
 

@@ -34,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     of_session = {*config.PYTHON_OF_WORKERS, *config.MASTER_MAY_COME_FROM, "SPARK_REMOTE", "SPARK_CONNECT_MODE"}
-    for name in (*of_session, local_files.ON_THE_CLASS_PATH, config.TUNABLES):
+    for name in (*of_session, local_files.ON_THE_CLASS_PATH):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -56,7 +56,7 @@ class Session:
 
 def options(builder: Any) -> dict[str, str]:
     """The settings of a builder, without those that depend on the place of its Spark."""
-    of_place = {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES, *config.HUGE_PAGES}
+    of_place = {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
     return {name: value for name, value in builder._options.items() if name not in of_place}
 
 
@@ -209,41 +209,6 @@ def test_what_the_defaults_of_spark_or_its_arguments_name_stays(
     assert config.DAEMON in told
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {config.DAEMON}=pyspark.daemon pyspark-shell")
     assert config.DAEMON not in tg.configure(SparkSession.builder.master("local[2]"))._options
-
-
-def tunables(builder: Any) -> str | None:
-    """What `tg.configure` says to malloc of Python workers."""
-    (name,) = config.HUGE_PAGES
-    said: str | None = tg.configure(builder)._options.get(name)
-    return said
-
-
-@pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
-def test_workers_on_this_machine_ask_for_pages_of_two_mebibytes(builder: Any) -> None:
-    assert [tunables(builder)] == [*config.HUGE_PAGES.values()]
-
-
-@pytest.mark.parametrize(
-    ("builder", "environment"),
-    [
-        (SparkSession.builder.master(ELSEWHERE), {}),
-        (SparkSession.builder.master("local-cluster[2,1,1024]"), {}),
-        (SparkSession.builder.config("spark.remote", "local[2]"), {}),
-        (SparkSession.builder.master("local[2]"), {config.TUNABLES: "glibc.malloc.tcache_count=0"}),
-        (SparkSession.builder, {"PYSPARK_GATEWAY_PORT": "7"}),
-    ],
-)
-def test_malloc_stays_as_it_is_where_others_would_get_the_setting(builder: Any, environment: dict[str, str]) -> None:
-    os.environ |= environment
-    assert tunables(builder) is None
-
-
-def test_what_somebody_says_to_malloc_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (name,) = config.HUGE_PAGES
-    assert tunables(SparkSession.builder.master("local[2]").config(name, "")) == ""
-    (tmp_path / "spark-env.sh").write_text(f"export {config.TUNABLES}=glibc.malloc.arena_max=1\n")
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert tunables(SparkSession.builder.master("local[2]")) is None
 
 
 def local_classes(builder: Any) -> dict[str, str]:

@@ -33,20 +33,18 @@ def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         "daemon": (parent / "cmdline").read_text().replace("\0", " "),
         "threads": len(list((parent / "task").iterdir())),
         "drawn": float(np.random.random()),  # noqa: NPY002 - the generator that all of a process share
-        "tunables": os.environ.get(config.TUNABLES),
     }
     yield pa.RecordBatch.from_pylist([row])
 
 
 def test_workers_come_from_a_daemon_with_one_thread_and_draw_other_numbers(spark: SparkSession) -> None:
     assert spark.sparkContext.getConf().get(config.DAEMON) == daemon.__name__
-    columns = "pid long, daemon string, threads long, drawn double, tunables string"
-    rows = spark.range(0, TASKS, 1, TASKS).mapInArrow(told, columns).collect()
+    frame = spark.range(0, TASKS, 1, TASKS).mapInArrow(told, "pid long, daemon string, threads long, drawn double")
+    rows = frame.collect()
     assert len({row.pid for row in rows}) == TASKS
     assert all(f"-m {daemon.__name__} pyspark.worker" in row.daemon for row in rows)
     assert {row.threads for row in rows} == {1}
     assert len({row.drawn for row in rows}) == TASKS
-    assert {row.tunables for row in rows} == {*config.HUGE_PAGES.values()}
 
 
 STARTED = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from fresh import printed
 from tidegate.kernel.state.copies import Copies, Numbers, Parked, Partition
 from tidegate.kernel.suppress import key_index
 from tidegate.kernel.tuning import Tuning
-from tidegate.runtime.spark.session.config import HUGE_PAGES, TUNABLES
 from tidegate.runtime.spark.worker import memory
 
 pytestmark = [
@@ -22,9 +20,6 @@ pytestmark = [
         os.name != "posix" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="another malloc than glibc's"
     ),
 ]
-
-PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-"""Who gets pages of 2 MiB, with the choice in brackets: `always [madvise] never`."""
 
 PACKING = """
 import resource, sys
@@ -70,11 +65,9 @@ print(taken // BATCHES, held - resident())
 """
 
 
-def counted(how: str, tunables: str = "") -> tuple[int, int]:
+def counted(how: str) -> tuple[int, int]:
     """New pages per batch, and the number of pages that go back afterwards."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(TUNABLES, tunables)
-        pages, given_back = map(int, printed(PACKING, how))
+    pages, given_back = map(int, printed(PACKING, how))
     return pages, given_back
 
 
@@ -83,18 +76,6 @@ def test_freed_memory_is_used_again_and_can_be_given_back() -> None:
     kept, given_back = counted("keep")
     assert left_alone > 2_000
     assert kept < left_alone / 4
-    assert given_back > 1_000
-
-
-@pytest.mark.skipif(
-    "[madvise]" not in (PAGES.read_text() if PAGES.exists() else ""), reason="the system gives all or none such pages"
-)
-def test_pages_of_two_mebibytes_are_fewer_and_can_be_given_back() -> None:
-    small, _ = counted("leave")
-    (tunables,) = HUGE_PAGES.values()
-    huge, given_back = counted("leave", tunables)
-    assert small > 2_000
-    assert huge < small / 100
     assert given_back > 1_000
 
 

@@ -78,10 +78,6 @@ PATH = "spark.executorEnv.PYTHONPATH"
 # Python processes of Spark import the installed pyspark instead of pyspark.zip (`startup.sitecustomize`). Only before
 # Spark starts, so that all of its Python workers have the same environment, and with it one pool.
 COMPILED = {PATH: str(Path(__file__).parents[1] / "startup")}
-TUNABLES = "GLIBC_TUNABLES"
-# malloc of Python processes asks the system for pages of 2 MiB: joins are a tenth faster (decision 0085). Only where
-# Spark runs on this machine alone: on a cluster the JVM of each executor would ask for them too.
-HUGE_PAGES = {f"spark.executorEnv.{TUNABLES}": "glibc.malloc.hugetlb=1"}
 
 Session = TypeVar("Session")
 
@@ -93,11 +89,11 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     Python in batches of up to 50,000, unless the session has a number of its own. All tasks share one pool of Python
     workers: for it Spark's simplified tracebacks are off, unless a builder turns them on. A builder whose master is
     this machine gets workers that run the Python of this process (unless PYSPARK_PYTHON names another one), import the
-    installed pyspark instead of its zip, are forked with everything imported, have memory in pages of 2 MiB, and talk
-    to Spark through socket files; files of its checkpoints are written without programs. The function checks the
-    versions of Spark, Java, pandas, pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the
-    Python of workers on this machine. `faster=True` adds settings that save time per batch and have a price: no
-    checksum files beside checkpoint files, and, on a builder, socket files where they are no default.
+    installed pyspark instead of its zip, are forked with everything imported, and talk to Spark through socket files;
+    files of its checkpoints are written without programs. The function checks the versions of Spark, Java, pandas,
+    pyarrow and protobuf, the Kafka connector among `spark.jars.packages`, and the Python of workers on this machine.
+    `faster=True` adds settings that save time per batch and have a price: no checksum files beside checkpoint files,
+    and, on a builder, socket files where they are no default.
     """
     require_spark()
     quiet_pandas()
@@ -132,8 +128,6 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
             chosen = _Chosen(options, _said_elsewhere())
             quicker = local_files.settings(chosen)
             quicker |= socket_files.settings(spark_version(), chosen, (*map(str, options.values()), chosen.texts))
-            if TUNABLES not in os.environ and TUNABLES not in chosen:
-                quicker |= HUGE_PAGES
             if _may_preload():
                 os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
                 quicker |= PRELOADED | COMPILED
