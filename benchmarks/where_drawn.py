@@ -119,4 +119,4 @@ def _largest(contestant: dict[str, Any]) -> str:
     parts = sorted(one["parts"], key=lambda part: -part[2])[:4]
     largest = ", ".join(f"{name} ({where}) {ms / one['ms']:.0%}" for where, name, ms in parts)
     rest = next(ms for _, name, ms in one["parts"] if name == REST)
-    return f"{contestant['label']}: {one['ms']:,} ms; most in {largest}; {REST} {rest / one['ms']:.1%}"
+    return f"{contestant['label']}: {one['ms']:,} ms; most in {largest}; {REST} {rest / one['ms']:z.1%}"

@@ -232,3 +232,11 @@ def test_the_section_tells_the_largest_parts(tmp_path: Path) -> None:
     assert "not accounted for 3.5%" in text
     assert "(benchmarks/where-W1.svg)" in text
     assert (tmp_path / "benchmarks" / "where-W1.svg").exists()
+
+
+def test_a_rest_of_nothing_has_no_sign(tmp_path: Path) -> None:
+    whole = work()
+    for batch in whole["contestants"]["tidegate"]["batches"]:
+        batch["parts"][-1][2] = -0.2
+    text = where_drawn.section({"workloads": {"W1": whole}}, "Measured so.", tmp_path / "benchmarks")
+    assert "not accounted for 0.0%" in text
