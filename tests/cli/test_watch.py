@@ -8,16 +8,19 @@ import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from prometheus_client import CollectorRegistry
+
 from cli.fed import HOSTILE, heard, progress, served
 from tidegate.cli.main import main
 from tidegate.kernel.inspect.graces import Graces
-from tidegate.runtime.spark.metrics.endpoint import PAGE
+from tidegate.runtime.spark.metrics.endpoint import PAGE, Server, serve
 from tidegate.runtime.spark.metrics.history import HOURS_MS, History
 from tidegate.runtime.spark.metrics.listener import Listener
 
@@ -53,6 +56,47 @@ def test_a_join_has_open_records(capsys: pytest.CaptureFixture[str]) -> None:
         (query,) = json.loads(fetched(f"{url}/history.json")[0])["queries"]
     assert "  1,200 left and 7 right records are open.\n" in capsys.readouterr().out
     assert query["operators"]["a join b"]["open_right_records"] == [7]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_query_with_a_new_checkpoint_replaces_the_ended_one_of_its_name(late: bool) -> None:
+    """Prometheus takes one sample for each set of labels. The end of a query may be heard after the next start."""
+    listener, ends = Listener(), []
+    for number, records in (("id-1", 10), ("id-2", 1_000)):
+        run = SimpleNamespace(id=number, runId=f"run of {number}", name="alerts", timestamp="2026-01-01T00:00:00.000Z")
+        for end in [] if late else ends:
+            listener.onQueryTerminated(end)
+        listener.onQueryStarted(run)
+        event = progress("alerts", "events", records=records)
+        event.progress.id = number
+        listener.onQueryProgress(event)
+        ends.append(run)
+    if late:
+        listener.onQueryTerminated(ends[0])
+    (one,) = listener.watched()
+    assert (one.query, one.active, one.metrics["records_total"]) == ("alerts", True, 1_000)
+    assert len(listener.histories()) == 1
+    listener.onQueryTerminated(ends[1])
+    (one,) = listener.watched()
+    assert (one.active, one.metrics["records_total"]) == (False, 1_000)
+
+
+def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:
+    streams = SimpleNamespace(addListener=lambda one: None, removeListener=lambda one: None)
+    spark, registry = SimpleNamespace(streams=streams), CollectorRegistry()
+    for _ in range(2):
+        server = serve(spark, 0, registry=registry)  # type: ignore[arg-type]
+        with pytest.raises(OSError, match="in use"):
+            serve(spark, server.port, registry=registry)  # type: ignore[arg-type]
+        page = fetched(server.url)[0]
+        assert page.count("# HELP tidegate_query_active ") == 1
+        server.close()
+    assert not list(registry.collect())
+
+
+def test_an_address_of_ipv6_has_brackets() -> None:
+    server = Server(Listener(), "::1", 9464, None, None, lambda: None)  # type: ignore[arg-type]
+    assert (server.page, server.url) == ("http://[::1]:9464/", "http://[::1]:9464/metrics")
 
 
 def test_it_opens_the_page(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

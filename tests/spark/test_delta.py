@@ -23,6 +23,7 @@ from spark.test_files_in_order import flat
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.delta.log import Log
 from tidegate.runtime.spark.delta.table import Columns, Table
+from tidegate.runtime.spark.files.columnar import Columns as FileColumns
 from tidegate.runtime.spark.files.listed import Listed
 from tidegate.runtime.spark.files.place import ROW_BITS
 from tidegate.runtime.spark.files.stores import Root
@@ -426,33 +427,58 @@ def test_versions_that_are_gone(tmp_path: Path) -> None:
         Log(Root(f"file:{writer.path}")).snapshot()
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_checkpoint_of_the_table(tmp_path: Path, parts: int) -> None:
-    """Written by hand: maps are lists of pairs there, and it may have several parts."""
+UUID = "0f5a3c5e-93cc-4b49-a5d8-3ff9f8c3b1d2"
+PAIRS = pa.map_(pa.string(), pa.string())
+ADD = pa.struct(
+    [("path", pa.string()), ("partitionValues", PAIRS), ("size", pa.int64()), ("modificationTime", pa.int64()),
+     ("dataChange", pa.bool_()), ("stats", pa.string())]
+)  # fmt: skip
+META = pa.struct(
+    [("id", pa.string()), ("format", pa.struct([("provider", pa.string()), ("options", PAIRS)])),
+     ("schemaString", pa.string()), ("partitionColumns", pa.list_(pa.string())), ("configuration", PAIRS)]
+)  # fmt: skip
+PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+PATH = pa.struct([("path", pa.string())])
+ACTIONS = pa.schema([("add", ADD), ("metaData", META), ("protocol", PROTOCOL), ("remove", PATH), ("sidecar", PATH)])
+
+
+def write_checkpoint(writer: Writer, kind: str) -> None:
+    """A checkpoint of the newest version, by hand."""
+    found, log = Log(Root(f"file:{writer.path}")).snapshot(), writer.path / "_delta_log"
+    name = f"{found.version:020}.checkpoint"
+    adds: list[dict[str, Any]] = [{"add": {**each, "partitionValues": [("k", "v")]}} for each in found.in_order]
+    # The removed file is still there: such an action only says when its bytes may go.
+    head: list[dict[str, Any]] = [{"protocol": found.protocol}, {"remove": {"path": adds[0]["add"]["path"]}}]
+    if kind in ("whole", "parts"):
+        rows = [*head, *adds]
+    else:
+        (log / "_sidecars").mkdir()
+        rows = head
+        for beside, some in (("a b.parquet", adds[:1]), ("b.parquet", adds[1:])):
+            pq.write_table(pa.Table.from_pylist(some, pa.schema([("add", ADD)])), log / "_sidecars" / beside)
+            rows.append({"sidecar": {"path": f"file:/elsewhere/{quote(beside)}", "sizeInBytes": 1}})
+    if kind == "json":
+        lines = [{"checkpointMetadata": {"version": found.version}}, {"metaData": found.metadata}, *rows]
+        (log / f"{name}.{UUID}.json").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        return
+    # Maps are lists of pairs in Parquet.
+    pairs, form = list(found.metadata["configuration"].items()), {"provider": "parquet", "options": []}
+    rows.append({"metaData": {**found.metadata, "configuration": pairs, "format": form}})
+    files = {
+        "parts": [f"{name}.{part:010}.{2:010}.parquet" for part in (1, 2)],
+        "uuid": [f"{name}.{UUID}.parquet"],
+    }.get(kind, [f"{name}.parquet"])
+    for part, file in enumerate(files):
+        pq.write_table(pa.Table.from_pylist(rows[part :: len(files)], ACTIONS), log / file)
+
+
+@pytest.mark.parametrize("kind", ["whole", "parts", "first name", "uuid", "json"])
+def test_a_checkpoint_of_the_table(tmp_path: Path, kind: str) -> None:
+    """A checkpoint of the second kind has the table's files in files beside it; its name may be of the first kind."""
     writer = Writer(tmp_path / "t", configuration={"delta.appendOnly": "true"})
     for n in range(3):
         writer.append([record(n)])
-    found = Log(Root(f"file:{writer.path}")).snapshot()
-    pairs = pa.map_(pa.string(), pa.string())
-    add = pa.struct(
-        [("path", pa.string()), ("partitionValues", pairs), ("size", pa.int64()), ("modificationTime", pa.int64()),
-         ("dataChange", pa.bool_()), ("stats", pa.string())]
-    )  # fmt: skip
-    form = pa.struct([("provider", pa.string()), ("options", pairs)])
-    meta = pa.struct(
-        [("id", pa.string()), ("format", form), ("schemaString", pa.string()),
-         ("partitionColumns", pa.list_(pa.string())), ("configuration", pairs)]
-    )  # fmt: skip
-    protocol = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
-    schema = pa.schema([("add", add), ("metaData", meta), ("protocol", protocol)])
-    meta_row = {**found.metadata, "configuration": list(found.metadata["configuration"].items())}
-    meta_row["format"] = {"provider": "parquet", "options": []}
-    rows: list[dict[str, Any]] = [{"metaData": meta_row}, {"protocol": found.protocol}]
-    rows += [{"add": {**each, "partitionValues": [("k", "v")]}} for each in found.in_order]
-    for part in range(parts):
-        name = f"{3:020}.checkpoint.parquet" if parts == 1 else f"{3:020}.checkpoint.{part + 1:010}.{parts:010}.parquet"
-        table = pa.Table.from_pylist(rows[part::parts], schema)
-        pq.write_table(table, writer.path / "_delta_log" / name)
+    write_checkpoint(writer, kind)
     for version in range(4):
         (writer.path / "_delta_log" / f"{version:020}.json").unlink()
     writer.append([record(4)])
@@ -463,3 +489,24 @@ def test_a_checkpoint_of_the_table(tmp_path: Path, parts: int) -> None:
     table_ = writer.catalog()
     files: Sequence[Listed] = table_.between(table_.initial(), table_.latest(table_.initial(), None))
     assert len(files) == 4
+
+
+def test_a_checkpoint_whose_files_are_gone(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)])
+    write_checkpoint(writer, "uuid")
+    (writer.path / "_delta_log" / "_sidecars" / "b.parquet").unlink()
+    with pytest.raises(InputError, match=r"needs the file _sidecars/b\.parquet in _delta_log, which is not there"):
+        Log(Root(f"file:{writer.path}")).snapshot()
+
+
+def test_a_column_by_number_that_came_later_is_null_where_the_file_has_no_other(tmp_path: Path) -> None:
+    """The file has none of the columns that are read; its rows count."""
+    path = tmp_path / "old.parquet"
+    old = pa.schema([pa.field("col-a", pa.int32(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table([[1, 2, 3]], schema=old), path)
+    columns = FileColumns(
+        pa.schema([("n", pa.int32())]), names={"n": "col-b"}, sparse=True, ids={"col-a": 1, "col-b": 9}
+    )
+    (rows,) = columns.rows(lambda: pa.OSFile(str(path)), path.name)
+    assert rows.to_pydict() == {"n": [None] * 3}

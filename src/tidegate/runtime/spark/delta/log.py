@@ -1,14 +1,15 @@
 """The log of a Delta table: its files at a version, and the files that each commit adds and removes.
 
 By the protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md) commits are JSON, and a checkpoint has the
-actions that are still in force of all commits up to its version.
+actions that are still in force of all commits up to its version. A checkpoint of the second kind, by the feature
+v2Checkpoint, may name files beside it ("sidecars") that have the table's files; its own name may be of the first kind.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +25,10 @@ READABLE_TOO = ("v2Checkpoint", "vacuumProtocolCheck", "variantType", "domainMet
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_BY_UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.(?:json|parquet)")
+"""The name of a checkpoint of the second kind only."""
+SIDECARS = "_sidecars"
+_IN_FORCE = ("add", "metaData", "protocol", "sidecar")
 _ADD = ("path", "size", "modificationTime", "dataChange", "partitionValues", "deletionVector")
 
 Action = dict[str, Any]
@@ -92,14 +97,9 @@ class Log:
     def commit(self, version: int) -> Commit | None:
         """The commit of a version, None if there is no such version."""
         try:
-            with self.root.bytes_of(f"{LOG}/{version:020}.json") as read:
-                data = b"".join(iter(lambda: read(1 << 20), b""))
+            return Commit(version, tuple(self._of_lines(f"{version:020}.json")))
         except FileNotFoundError:
             return None
-        try:
-            return Commit(version, tuple(json.loads(line) for line in data.splitlines() if line.strip()))
-        except ValueError as error:
-            raise InputError(f"{self.root.named(LOG)} has a version {version} that is no JSON: {error}.") from error
 
     def versions(self) -> list[int]:
         """The versions whose commits are there."""
@@ -129,9 +129,8 @@ class Log:
     def lost(self, version: int) -> InputError:
         """The error of a version that is not there any more."""
         return InputError(
-            f"The log of {self.root.uri} has no version {version} any more, and no checkpoint that tidegate reads "
-            "(classic ones of Parquet) has it. Begin with a new checkpoint, or write one of the table with "
-            "delta.checkpointPolicy = classic; delta.logRetentionDuration says how long versions stay."
+            f"The log of {self.root.uri} has no version {version} any more, and no checkpoint of the table has it. "
+            "Begin with a new checkpoint; delta.logRetentionDuration says how long versions stay."
         )
 
     def _names(self) -> list[str]:
@@ -145,14 +144,42 @@ class Log:
         return [info.base_name for info in found]
 
     def _of_checkpoint(self, name: str) -> Iterator[Action]:
+        """The actions of a file of a checkpoint, and of the files that it names."""
+        for action in self._of_file(name):
+            if (sidecar := action.get("sidecar")) is None:
+                yield action
+                continue
+            beside = f"{SIDECARS}/{unquote(sidecar['path'].rpartition('/')[2])}"
+            try:
+                yield from self._of_file(beside)
+            except FileNotFoundError as error:
+                raise InputError(
+                    f"The checkpoint {self.root.named(f'{LOG}/{name}')} needs the file {beside} in {LOG}, which is not "
+                    "there. Write a checkpoint of the table anew, and start the query again."
+                ) from error
+
+    def _of_file(self, name: str) -> Iterator[Action]:
+        """The actions of a file of a checkpoint that say something of the table's files."""
         import pyarrow.parquet as pq
 
+        if name.endswith(".json"):
+            yield from (action for action in self._of_lines(name) if not action.keys().isdisjoint(_IN_FORCE))
+            return
         with self.root.opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
-            columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol"]
+            columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol", "sidecar.path"]
             batches = file.iter_batches(1 << 14, columns=columns)
             for batch in all_rows(batches, file.metadata.num_rows, f"{LOG}/{name}"):
                 for row in batch.to_pylist():
                     yield {kind: _plain(of) for kind, of in row.items() if of is not None}
+
+    def _of_lines(self, name: str) -> Iterator[Action]:
+        """The actions of a file with one in each line. Raises FileNotFoundError, and InputError for other lines."""
+        with self.root.bytes_of(f"{LOG}/{name}") as read:
+            data = b"".join(iter(lambda: read(1 << 20), b""))
+        try:
+            yield from [json.loads(line) for line in data.splitlines() if line.strip()]
+        except ValueError as error:
+            raise InputError(f"{self.root.named(f'{LOG}/{name}')} has a line that is no JSON: {error}.") from error
 
 
 def path_of(add: Action, root: Root) -> str:
@@ -184,7 +211,7 @@ def partition_values(add: Action, names: Mapping[str, str]) -> dict[str, str | N
     return {name: given.get(physical) or None for physical, name in names.items()}
 
 
-def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
+def _checkpoints(names: Collection[str]) -> dict[int, list[str]]:
     """The files of each whole checkpoint."""
     found: dict[int, dict[tuple[int, int], str]] = {}
     for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
@@ -195,6 +222,8 @@ def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
         for parts in {parts for _, parts in given}:
             if all((part, parts) in given for part in range(1, parts + 1)):
                 whole[version] = [given[part, parts] for part in range(1, parts + 1)]
+    for match in filter(None, map(_BY_UUID.fullmatch, names)):
+        whole.setdefault(int(match[1]), [match[0]])
     return whole
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.errors import InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
@@ -20,6 +19,7 @@ from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
 from tidegate.runtime.spark.files.stores import Root, located
+from tidegate.runtime.spark.files.times import Times
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 
 _BATCH_ROWS = 1 << 17
@@ -60,10 +60,8 @@ class Columns:
             ) from error
 
     def _parquet(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
         kept = {self.names.get(name, name) for name in self.kept}
-        with pq.ParquetFile(source) as file:
+        with dictionary_pages.opened(source) as file:
             if not self.ids:
                 there = self._there(path, file.schema_arrow)
                 batches = dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
@@ -74,7 +72,8 @@ class Columns:
             read, kept = [called[name] for name in there], {called[name] for name in kept if name in there}
             batches = dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept)
             for batch in all_rows(batches, file.metadata.num_rows, path):
-                yield pa.record_batch([batch.column(called[name]) for name in there], there)
+                # Without any of the columns a batch still has its number of rows.
+                yield batch.select(read).rename_columns(there)
 
     def _by_id(self, found: pa.Field) -> str | None:
         """The name in `ids` of a file's column, by its number; None for a column that is not in `ids`."""
@@ -106,7 +105,7 @@ class Columns:
         rows_of = {name: self.names.get(name, name) for name in self.schema.names}
         if there == list(rows_of.values()) and rows.schema.types == self.schema.types:
             return pa.record_batch(rows.columns, schema=self.schema)
-        columns = []
+        times, columns = Times(self.zone), []
         for field_ in self.schema:
             if (name := rows_of[field_.name]) not in there:
                 columns.append(pa.nulls(rows.num_rows, field_.type))
@@ -116,21 +115,13 @@ class Columns:
                 columns.append(column)
                 continue
             try:
-                columns.append(self._cast(column, field_.type))
+                columns.append(times.cast(column, field_.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(
                     f"The file {path} has a column {name!r} that is {column.type}, and the stream's is "
                     f"{field_.type}: {error}. Write it with that type, or give `schema` with one that all files fit."
                 ) from error
         return _of_columns(columns, self.schema)
-
-    def _cast(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
-        if not pa.types.is_timestamp(kind):
-            return column.cast(kind)
-        if self.zone and kind.tz and pa.types.is_timestamp(column.type) and column.type.tz is None:
-            column = pc.assume_timezone(column, self.zone, ambiguous="earliest", nonexistent="latest")
-        # Spark's timestamps are microseconds; finer digits are cut off.
-        return column.cast(kind, safe=False)
 
 
 def _encodes(kind: pa.DataType, values: pa.DataType) -> bool:

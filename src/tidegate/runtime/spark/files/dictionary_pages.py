@@ -29,6 +29,17 @@ _AROUND = 200
 """Bytes of the headers of pages."""
 
 
+def opened(source: Any, **more: Any) -> Any:
+    """The `pyarrow.parquet.ParquetFile` of `source`, with `more` options of it.
+
+    Timestamps of 96 bits, which Spark writes by default, are microseconds, as Spark reads them: nanoseconds of 64 bits
+    reach from 1677 to 2262, and Arrow does not notice a time beyond.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **more)
+
+
 def batches(
     file: Any, source: Any, columns: Sequence[str], rows: int, kept: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
@@ -37,13 +48,11 @@ def batches(
     file    the `pyarrow.parquet.ParquetFile` of `source`
     kept    columns that stay dictionary-encoded, if they are read so
     """
-    import pyarrow.parquet as pq
-
     names = of_numbers(file.metadata, file.schema_arrow, columns)
     if not names:
         yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
         return
-    with pq.ParquetFile(source, metadata=file.metadata, read_dictionary=sorted(names)) as again:
+    with opened(source, metadata=file.metadata, read_dictionary=sorted(names)) as again:
         for batch in again.iter_batches(rows, columns=list(columns), use_threads=False):
             found = zip(batch.schema.names, batch.columns, strict=True)
             read = [column if name in kept else plain(column) for name, column in found]

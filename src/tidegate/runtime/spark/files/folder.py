@@ -10,13 +10,13 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from tidegate.errors import InputError, warn
 from tidegate.instants import show_instant
+from tidegate.runtime.spark.files.glob import names_like
 from tidegate.runtime.spark.files.listed import Listed, Offset
 from tidegate.runtime.spark.files.stores import Root
 
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 class Folder:
     """The files of a folder.
 
-    pattern    glob pattern of names, as Spark's `pathGlobFilter`
+    pattern    pattern of names (`glob`)
     recursive  whether files of all folders below are read; otherwise of folders with a value, such as day=2026-01-01
     """
 
@@ -114,7 +114,7 @@ class Folder:
         return found
 
     def _wanted(self, name: str) -> bool:
-        return self.pattern is None or any(fnmatchcase(name, each) for each in _alternatives(self.pattern))
+        return self.pattern is None or names_like(self.pattern).fullmatch(name) is not None
 
     def _taken_before(self, start: Offset, found: list[Found]) -> set[str]:
         """The paths that were taken up to `start`, perhaps without files that are no longer there."""
@@ -180,12 +180,3 @@ def _hashes(text: str) -> list[bytes]:
 def _hidden(name: str) -> bool:
     """Whether Spark skips a file or folder of this name."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def _alternatives(pattern: str) -> list[str]:
-    """A pattern with {a,b} in it as several patterns without."""
-    start, end = pattern.find("{"), pattern.find("}")
-    if start < 0 or end < start:
-        return [pattern]
-    middle = pattern[start + 1 : end].split(",")
-    return [each for part in middle for each in _alternatives(pattern[:start] + part + pattern[end + 1 :])]

@@ -19,6 +19,7 @@ from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.files import formats, listed
 from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.folder import Folder
+from tidegate.runtime.spark.files.glob import names_like
 from tidegate.runtime.spark.files.lines import VALUE
 from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
@@ -234,7 +235,8 @@ class _Wanted:
         """The reading that makes rows of the files."""
         formats.check_options(self.options)
         root = Root(qualified(self.spark, self.path))
-        pattern = formats.option(self.options, "pathGlobFilter", "") or None
+        if (pattern := formats.option(self.options, "pathGlobFilter", "") or None) is not None:
+            names_like(pattern)  # raises now for a broken one
         folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup", "false"))
         folders = self._folders(folder)
         fields = self._fields()

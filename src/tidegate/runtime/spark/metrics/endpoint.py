@@ -7,6 +7,7 @@ import math
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import Thread
@@ -74,11 +75,12 @@ class Server:
     port: int
     _spark: SparkSession
     _server: Any
+    _unregister: Callable[[], None]
 
     @property
     def url(self) -> str:
         """The address for Prometheus."""
-        return f"http://{self.host}:{self.port}/metrics"
+        return f"{self.page}metrics"
 
     @property
     def page(self) -> str:
@@ -94,6 +96,7 @@ class Server:
             ```
         """
         self._spark.streams.removeListener(self.listener)
+        self._unregister()
         self._server.shutdown()
         self._server.server_close()
 
@@ -129,13 +132,14 @@ def serve(
         ) from error
     listener = Listener()
     registry = CollectorRegistry() if registry is None else registry
-    registry.register(Collector(listener))
     kind = _IPv6 if ":" in host else _Threads
     answers = application(listener, make_wsgi_app(registry), local=host in _LOOPBACK)
     server = make_server(host, port, answers, kind, _Quiet)
+    collector = Collector(listener)
+    registry.register(collector)
     Thread(target=server.serve_forever, name="tidegate metrics", daemon=True).start()
     spark.streams.addListener(listener)
-    return Server(listener, host, server.server_port, spark, server)
+    return Server(listener, host, server.server_port, spark, server, partial(registry.unregister, collector))
 
 
 def application(listener: Listener, prometheus: Any, *, local: bool = True) -> Application:

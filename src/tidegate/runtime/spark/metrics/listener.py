@@ -149,6 +149,10 @@ class Listener(StreamingQueryListener):
         with self._lock:
             query = self._query(str(event.id), event.name, _ms(event.timestamp))
             query.run, query.active = str(event.runId), True
+            # With a new checkpoint a query of the same name has another id. Its series are the ones of that name.
+            earlier = self._named(query.name, but=str(event.id))
+            for found in [found for found in earlier if not self._queries[found].active]:
+                del self._queries[found]
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
@@ -173,6 +177,9 @@ class Listener(StreamingQueryListener):
             if query is None or query.run not in ("", str(event.runId)):
                 return  # it runs again already
             query.active = False
+            if self._named(query.name, but=str(event.id)):
+                del self._queries[str(event.id)]
+                return
             # At the end of the dict, so that the first ended queries in it ended first.
             self._queries[str(event.id)] = self._queries.pop(str(event.id))
             ended = [name for name, one in self._queries.items() if not one.active]
@@ -268,6 +275,10 @@ class Listener(StreamingQueryListener):
             if one.operator == operator and (query is None or query in (one.query, ids.get(one.query))):
                 return one
         raise KeyError(f"no batch of the operator {operator!r} has been heard of")
+
+    def _named(self, name: str, but: str) -> list[str]:
+        """The ids of the other queries of a name."""
+        return [found for found, one in self._queries.items() if one.name == name and found != but]
 
     def _query(self, found: str, name: str | None, began_ms: float) -> _Query:
         return self._queries.setdefault(found, _Query(name or found, began_ms))
