@@ -5,15 +5,17 @@ Debian's package `postgresql` brings it. It refuses to run as root, so root runs
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 USER = "postgres"
 START_SECONDS = 60
@@ -70,6 +72,24 @@ class Server:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def crash(self) -> None:
+        """Kill one process of the server, as the kernel does without memory: all connections end, and it recovers."""
+        import psycopg
+
+        def run(connection: Any) -> Any:
+            return connection.execute("SELECT pg_backend_pid()").fetchone()[0]
+
+        killed, witness = psycopg.connect(self.url), psycopg.connect(self.url, autocommit=True)
+        os.kill(run(killed), signal.SIGKILL)
+        end = time.monotonic() + START_SECONDS
+        with contextlib.suppress(psycopg.OperationalError):
+            while time.monotonic() < end:
+                run(witness)
+                time.sleep(0.05)
+        killed.close()
+        witness.close()
+        self._wait()
 
     @property
     def url(self) -> str:

@@ -392,10 +392,13 @@ class PostgresTarget(Target):
         if self.rows.upserts:
             columns.append(self.rows.deleted(frame_columns))
             schema = schema.append(pa.field(_GONE, pa.bool_()))
-        stage = self._beside(self._stages_of(batch.query) + uuid.uuid4().hex[:12])
-        place = Stages(self._connection, stage, f"UNLOGGED TABLE IF NOT EXISTS {stage} ({self._staged_columns})")
         key = self.rows.key if self.rows.upserts else ()
-        return columns, Lane(self.rows.output, schema, key, place, self.place)
+        return columns, Lane(self.rows.output, schema, key, self._new_stages(batch.query), self.place)
+
+    def _new_stages(self, query: str) -> Stages:
+        """A table for the rows of one batch. The server writes no log of it, and empties it after a crash."""
+        stage = self._beside(self._stages_of(query) + uuid.uuid4().hex[:12])
+        return Stages(self._connection, stage, f"UNLOGGED TABLE IF NOT EXISTS {stage} ({self._staged_columns})")
 
     @property
     def _staged_columns(self) -> str:
@@ -427,6 +430,15 @@ class PostgresTarget(Target):
             _copy(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
         taken = f"s.{_quoted(_PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
+        if parts:
+            cursor.execute(f"SELECT count(*) FROM {stage} s WHERE {taken}")
+            (there,) = cursor.fetchone()
+            if there != rows.count:
+                raise TidegateError(
+                    f"{self.place} gets {rows.count} rows in this batch, and the staging table {stage} has {there} of "
+                    "them. PostgreSQL empties the staging table when it recovers from a crash or when a standby takes "
+                    "over. Nothing of the batch is written: start the query again, and it repeats the batch."
+                )
         columns, values = _list(self._kinds), ", ".join(self._value(name) for name in self._kinds)
         if not self.rows.upserts:
             cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
