@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -86,3 +87,32 @@ def test_a_batch_whose_staged_rows_a_crash_of_the_server_has_emptied_is_not_reme
     assert target.written("q") == Written(0, 5)
     assert query(server, f"SELECT * FROM crash_{mode} ORDER BY k") == [("a", 1), ("b", 2), ("c", 3)]
     assert query(server, "SELECT relname FROM pg_class WHERE relname LIKE 'tidegate_stage%'") == []
+
+
+def test_options_of_the_address_and_of_the_environment_hold_and_days_are_of_utc(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "-csearch_path={} -cTimeZone=Asia/Tokyo -cDateStyle=German"
+    words = f"host=127.0.0.1 port={server.port} user=postgres dbname=postgres"
+    cases = {
+        "by_url": Postgres(f"{server.url}?options={quote(path.format('by_url'))}", "counts"),
+        "by_words": Postgres(f"{words} options='{path.format('by_words')}'", "counts"),
+        "by_options": Postgres(server.url, "counts", options={"options": path.format("by_options")}),
+        "by_environment": Postgres(server.url, "counts"),
+    }
+    for schema, sink in cases.items():
+        with psycopg.connect(server.url) as connection:
+            connection.execute(f"CREATE SCHEMA {schema}")
+        with monkeypatch.context() as environment:
+            if schema == "by_environment":
+                environment.setenv("PGOPTIONS", path.format(schema))
+            target = sink.target(Rows(None, FIELDS, ("k",), once=False, mode="append"))
+            assert isinstance(target, PostgresTarget)
+            target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1)), rows(("b", 2))))
+            with target._connection.transaction() as cursor:
+                said = cursor.execute("SELECT TIMESTAMPTZ '2026-01-31 00:30:00+00' :: text").fetchone()
+            assert said == ("2026-01-31 00:30:00+00",)
+    tables = query(server, "SELECT schemaname FROM pg_tables WHERE tablename = 'counts' ORDER BY 1")
+    assert [schema for (schema,) in tables] == sorted(cases)
+    for schema in cases:
+        assert query(server, f"SELECT * FROM {schema}.counts ORDER BY k") == [("a", 1), ("b", 2)]

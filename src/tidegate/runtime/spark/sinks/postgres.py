@@ -249,11 +249,12 @@ class Connection:
     def transaction(self) -> Any:
         """A cursor whose changes are committed at the end of the block, all or none."""
         psycopg = package()
-        # Instants are read and written in UTC: a day is a day of 24 hours.
-        settings = "-c TimeZone=UTC -c DateStyle=ISO -c client_encoding=UTF8"
-        given = dict(self.options)
-        given["options"] = f"{given['options']} {settings}" if "options" in given else settings
-        with psycopg.connect(self.url, **given) as connection, connection.cursor() as cursor:
+        with psycopg.connect(self.url, **dict(self.options)) as connection, connection.cursor() as cursor:
+            # Instants are read and written in UTC: a day is a day of 24 hours. A parameter `options` of the connection
+            # would replace the options of the address and of the environment.
+            cursor.execute(
+                "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL client_encoding = 'UTF8'"
+            )
             yield cursor
 
 
