@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ pytest.importorskip("psycopg")
 import psycopg
 from pyspark.sql.types import LongType, StringType, StructField
 
-from sinks.server import NoPostgresError, Server
+from sinks.server import Server
 from tidegate.errors import TidegateError
 from tidegate.runtime.spark.sinks import Postgres
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Written
@@ -26,15 +25,6 @@ from tidegate.runtime.spark.sinks.staging import Staged
 FIELDS = (StructField("k", StringType()), StructField("v", LongType()))
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
 GONE = SCHEMA.append(pa.field("tidegate:deleted", pa.bool_()))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    try:
-        with Server() as running:
-            yield running
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
 
 
 def made(server: Server, table: str, mode: str = "append") -> PostgresTarget:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column
 from pyspark.sql.types import StructType
 
-from tidegate.errors import DefinitionError, TidegateError
+from tidegate.errors import CheckpointError, DefinitionError, TidegateError
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
@@ -199,11 +200,31 @@ class DeltaTarget(Target):
 
     def begin(self, query: str) -> None:
         table = self._table()
+        if not self.rows.upserts and self._is_of_another(table, query):
+            if _has_rows(table):
+                raise self._refuse_another()
+            # A commit without rows: it fails if the other query commits at the same time, which is refused from now on.
+            properties = _properties({self._newest_query: _number_of(query)})
+            package().write_deltalake(table, _no_rows(table), mode="append", commit_properties=properties)
         if self.rows.upserts or table.transaction_version(self._application(query)) is not None:
             self._clean(query)
-            return
-        if table.transaction_version(self._application()) is not None:
-            raise refuse_another(self.place, self.name)
+
+    def _is_of_another(self, table: Any, query: str) -> bool:
+        """Whether the newest query of this name is another one."""
+        newest = table.transaction_version(self._newest_query)
+        if newest is not None:
+            return bool(newest != _number_of(query))
+        # The last commit is of a version of tidegate that did not store the newest query.
+        own, of_any = (table.transaction_version(self._application(*which)) for which in ((query,), ()))
+        return own is None and of_any is not None
+
+    def _refuse_another(self) -> CheckpointError:
+        return refuse_another(self.place, self.name, f"DeltaTable({self._path!r}).delete()")
+
+    @property
+    def _newest_query(self) -> str:
+        """The name under which the table remembers, as a number, the only query of this name that may append."""
+        return f"tidegate:query/{self.identity}"
 
     def _application(self, query: str = "", what: str = "") -> str:
         """The name under which the table remembers a batch of a query, or of any query of this name."""
@@ -222,6 +243,8 @@ class DeltaTarget(Target):
             # Another writer of the same batch makes one of the two fail: both commits have the same application.
             if _newest(table, self._application(batch.query)) >= batch.number:
                 break
+            if not self.rows.upserts and self._is_of_another(table, batch.query):
+                raise self._refuse_another()
             try:
                 with self._at_hand(rows) as files:
                     self._commit(table, batch, rows, files)
@@ -242,9 +265,8 @@ class DeltaTarget(Target):
         }
         if not self.rows.upserts:
             remembered[self._application()] = batch.number
-        properties = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
-        )
+            remembered[self._newest_query] = _number_of(batch.query)
+        properties = _properties(remembered)
         if self.rows.upserts:
             self._merge(table, _reader(rows, files) if files else rows.table, properties)
         else:
@@ -382,6 +404,28 @@ class _Bytes:
         if not self.closed:
             self.closed = True
             self._file.close()
+
+
+def _properties(remembered: Mapping[str, int]) -> Any:
+    """What a commit remembers, by the names of applications."""
+    deltalake = package()
+    return deltalake.CommitProperties(
+        app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
+    )
+
+
+def _number_of(query: str) -> int:
+    """A number that another query does not have: 63 bits of a hash of its id."""
+    return int.from_bytes(sha256(query.encode()).digest()[:8], "big") >> 1
+
+
+def _has_rows(table: Any) -> bool:
+    """Whether a file of the table has rows, or does not say how many."""
+    return any(count != 0 for count in table.get_add_actions().column("num_records").to_pylist())
+
+
+def _no_rows(table: Any) -> pa.Table:
+    return pa.schema(table.schema().to_arrow()).empty_table()
 
 
 def _newest(table: Any, application: str) -> int:

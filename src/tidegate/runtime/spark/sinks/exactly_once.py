@@ -57,7 +57,11 @@ class Target(ABC):
 
     @abstractmethod
     def begin(self, query: str) -> None:
-        """Called before the first batch of a run; raises CheckpointError if another query has written before."""
+        """Called before the first batch of a run.
+
+        Rows that are only appended are of one query of a name. If another query has written, the target raises
+        CheckpointError if it has rows; if it has none, this query takes the place of the other one.
+        """
 
     @abstractmethod
     def written(self, query: str) -> Written | None:
@@ -65,7 +69,10 @@ class Target(ABC):
 
     @abstractmethod
     def commit(self, batch: Batch, rows: Staged) -> None:
-        """Take the rows and remember the batch, both or neither; do nothing if the target has the batch already."""
+        """Take the rows and remember the batch, both or neither; do nothing if the target has the batch already.
+
+        Raises CheckpointError if rows are only appended and another query has written since this one began.
+        """
 
     def has(self, batch: Batch) -> bool:
         """Whether the target has the batch. Raises CheckpointError if another plan computed it there."""
@@ -118,12 +125,13 @@ def _query_of(frame: DataFrame) -> str:
     return query
 
 
-def refuse_another(place: str, name: str) -> CheckpointError:
-    """The error if a query begins and another one has written under its name."""
+def refuse_another(place: str, name: str, emptied: str) -> CheckpointError:
+    """The error if a query writes and another one has written under its name; `emptied` removes all rows."""
     return CheckpointError(
         f"{place} has rows of another query with the name {name!r}, which had another checkpoint. If this query reads "
-        "its input from the start, those rows would be there twice: empty the sink, or give the old checkpoint. If it "
-        "goes on where the other one ended, or runs beside it, give it a name of its own: "
+        "its input from the start, those rows would be there twice: give the checkpoint of that query, or stop that "
+        f"query and remove all rows of the table, {emptied}, then start this one. If this query goes on where that one "
+        "ended, or runs beside it, or if you have removed the rows of that one alone, give this one a name of its own: "
         f'name="{name}-2".'
     )
 

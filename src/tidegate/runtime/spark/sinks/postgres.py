@@ -42,7 +42,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.kafka.formats import as_json
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
 from tidegate.runtime.spark.sinks.outputs import Rows
@@ -359,14 +359,41 @@ class PostgresTarget(Target):
     def begin(self, query: str) -> None:
         with self._connection.transaction() as cursor:
             self._drop_stages(cursor, query)
-            if self.rows.upserts:
+            if self.rows.upserts or not self._is_of_another(cursor, query):
                 return
+            if self._has_rows(cursor):
+                raise self._refuse_another()
+            # The other query is forgotten. If it goes on, one of the two commits first, and the other one is refused.
             cursor.execute(
-                f"SELECT bool_or(query = %s) FROM {self._batches} WHERE target = %s AND name = %s",
-                (query, self._table[-1], self.identity),
+                f"DELETE FROM {self._batches} WHERE target = %s AND name = %s", (self._table[-1], self.identity)
             )
-            if cursor.fetchone()[0] is False:
-                raise refuse_another(self.place, self.name)
+
+    def _is_of_another(self, cursor: Any, query: str) -> bool:
+        """Whether the table remembers other queries of this name, and not this one.
+
+        Queries of one name wait here for the end of each other's transaction: else two could commit first.
+        """
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, %s::regclass::oid::bigint))",
+            (self.identity, self._target),
+        )
+        cursor.execute(
+            f"SELECT bool_or(query = %s) FROM {self._batches} WHERE target = %s AND name = %s",
+            (query, self._table[-1], self.identity),
+        )
+        return cursor.fetchone()[0] is False
+
+    def _has_rows(self, cursor: Any) -> bool:
+        """Whether the table has rows, or the user of the database may not see them all."""
+        cursor.execute("SET LOCAL row_security = off")  # an error instead of rows that a policy hides
+        try:
+            cursor.execute(f"SELECT EXISTS (SELECT FROM {self._target})")
+        except package().errors.InsufficientPrivilege:
+            return True
+        return bool(cursor.fetchone()[0])
+
+    def _refuse_another(self) -> CheckpointError:
+        return refuse_another(self.place, self.name, f"TRUNCATE {self._target}")
 
     def _drop_stages(self, cursor: Any, query: str) -> None:
         """Remove the tables of rows that an earlier run put aside and did not take."""
@@ -410,6 +437,8 @@ class PostgresTarget(Target):
 
     def commit(self, batch: Batch, rows: Staged) -> None:
         with self._connection.transaction() as cursor:
+            if not self.rows.upserts and self._is_of_another(cursor, batch.query):
+                raise self._refuse_another()
             cursor.execute(
                 f"INSERT INTO {self._batches} AS b (target, name, query, batch, plan) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (target, name, query) DO UPDATE SET batch = excluded.batch, plan = excluded.plan, "
