@@ -363,6 +363,24 @@ def test_rows_without_ids(spark: SparkSession) -> None:
         tg.kafka.records(mine)
 
 
+def test_streams_without_names_over_two_dataframes(spark: SparkSession) -> None:
+    """Their plans are equal, and still each side reads its own DataFrame."""
+
+    def counted(keys: str) -> tg.KStream:
+        rows = [(key, n, 0, n) for n, key in enumerate(keys)]
+        frame = spark.createDataFrame(rows, "k string, ts long, partition int, offset long")
+        records = tg.stream(frame.withColumn("ts", F.timestamp_millis("ts")), key="k", timestamp="ts", **ORDER)
+        windows = tg.TimeWindows.of_size_with_no_grace("1 second")
+        final = records.group_by_key().windowed_by(windows).emit_strategy(tg.EmitStrategy.on_window_close())
+        return final.count().to_stream()
+
+    near = tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+    with pytest.warns(tg.TidegateWarning, match="the time of the slower side"):
+        joined = counted("aabb").join(counted("abbbb"), near, suffixes=("_l", "_r"))
+    rows = joined.to_df().collect()
+    assert sorted((row["k"], row["count_l"], row["count_r"]) for row in rows) == [("a", 2, 1), ("b", 2, 4)]
+
+
 # -- another grace and history -------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from tidegate.plan.nodes import (
     Table,
     available_columns,
     root_of,
+    same,
     window_columns,
     windows_of,
 )
@@ -70,7 +71,7 @@ def join_streams(left: Stream, right: Stream, windows: Any, asked: Asked) -> Joi
             'JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute").'
         )
     _check_keys(left.key, left.name, right.key, right.name)
-    alone = _same_stream(left, right)
+    alone = same(left, right)
     joined = StreamStream(windows=windows, self_join=alone, **asked.checked(left.key))
     _check_columns(joined, left, right)
     clock = left.clock if alone else joined_clock(_clock_of(left), _clock_of(right))
@@ -188,12 +189,6 @@ def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], r
 def _clock_of(node: Stream) -> Clock:
     """The clock of one side; for rows of a join, the clock of that join."""
     return node.table.clock if isinstance(node.table, Join) else node.clock
-
-
-def _same_stream(one: Stream, other: Stream) -> bool:
-    """Whether both are one and the same stream: equal, and bound to identical DataFrames."""
-    frames = zip(one.branches, other.branches, strict=False)
-    return one == other and all(a.frame is b.frame for a, b in frames)
 
 
 def _check_columns(

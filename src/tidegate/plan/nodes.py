@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 from tidegate.errors import DefinitionError
@@ -279,6 +279,28 @@ def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
     root = root_of(table)
     streams = root.sides if isinstance(root, Join) else (root.stream,)
     return tuple(branch for stream in streams for branch in inputs_of(stream))
+
+
+_BOUND = ("frame", "raw", "expects")
+"""Fields with what a node is bound to. `==` ignores them."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two parts of plans are one and the same: equal, and bound to identical DataFrames and expected keys."""
+    if one is other:
+        return True
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if type(one) is not type(other) or not is_dataclass(one) or callable(one):
+        return bool(one == other)
+    for part in fields(one):
+        mine, theirs = getattr(one, part.name), getattr(other, part.name)
+        if part.name in _BOUND:
+            if mine is not theirs:
+                return False
+        elif part.compare and not same(mine, theirs):
+            return False
+    return True
 
 
 def check_records_alone(stream: Stream) -> None:

@@ -24,6 +24,7 @@ from tidegate.plan.nodes import (
     Table,
     WindowedAggregate,
     root_of,
+    same,
     windows_of,
 )
 from tidegate.plan.physical import DEFAULT_STORE, Limit, Operation, Output
@@ -213,7 +214,7 @@ def _together(outputs: Outputs) -> Operation:
     parts = [(name, _alone(table)) for name, table in outputs.named]
     (first_name, first), *others = parts
     for name, op in others:
-        differs = [what for what, mine, theirs in _aggregation(first, op) if mine != theirs]
+        differs = [what for what, mine, theirs in _aggregation(first, op) if not same(mine, theirs)]
         if differs:
             raise DefinitionError(
                 f"The outputs {first_name!r} and {name!r} are not of one aggregation: they differ in their "
@@ -266,7 +267,7 @@ def _beside_others(name: str, output: Output) -> Output:
 
 def _aggregation(one: Operation, other: Operation) -> Iterator[tuple[str, Any, Any]]:
     """Properties that two operations must share to be one aggregation: (property, value of one, of the other)."""
-    yield "stream", (one.stream, id(one.stream.frame)), (other.stream, id(other.stream.frame))
+    yield "stream", one.stream, other.stream
     yield "key", one.key, other.key
     yield "join", (one.joined, one.sides), (other.joined, other.sides)
     yield "windows", one.windows, other.windows
