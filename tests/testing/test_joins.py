@@ -596,6 +596,50 @@ def test_a_null_key_leaves_in_order_whatever_its_type(kind: pa.DataType) -> None
     assert [(row["k"], row["v"]) for row in driver.read_output()] == [(None, 0), (one, 3), (two, 1)]
 
 
+# -- a stream with a part of itself --------------------------------------------------------------------------------
+
+FEW, MANY = pc.field("price") < 3, pc.field("price") >= 3
+PARTS = {
+    "filter": (lambda s: s.filter(FEW), lambda s: s.filter(MANY)),
+    "an expression and a function": (lambda s: s.filter(FEW), lambda s: s.filter(lambda row: row["price"] >= 3)),
+    "a function and an expression": (lambda s: s.filter(lambda row: row["price"] < 3), lambda s: s.filter(MANY)),
+    "map_values": (
+        lambda s: s.filter(FEW).map_values({"price": pc.field("price")}),
+        lambda s: s.filter(MANY).map_values({"price": pc.field("price") * 1}),
+    ),
+    "behind a table": (
+        lambda s: s.filter(FEW).group_by_key().reduce(max, "price").to_stream(),
+        lambda s: s.filter(MANY).group_by_key().reduce(max, "price").to_stream(),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_parts_of_a_stream_chosen_by_expressions_join(parts: Any) -> None:
+    """The join of two parts is one of two streams: no record meets itself."""
+    few, many = (part(orders()) for part in parts)
+    driver = TopologyTestDriver(few.join(many, WINDOWS, suffixes=("_few", "_many")))
+    found = rows(driver, order("a", 1, 2), order("a", 2, 5), order("a", 3, 6))
+    assert [(row["price_few"], row["price_many"]) for row in found] == [(2, 5), (2, 6)]
+
+
+def test_a_part_that_is_chosen_twice_by_equal_expressions_is_one_stream() -> None:
+    few, again = orders().filter(pc.field("price") < 3), orders().filter(pc.field("price") < 3)
+    driver = TopologyTestDriver(few.join(again, WINDOWS, suffixes=("_l", "_r")))
+    assert len(rows(driver, order("a", 1, 2), order("a", 2, 2), order("a", 3, 7))) == 4
+    assert stored_records(driver) == [2, 0]
+
+
+def test_joins_whose_value_joiners_are_expressions_join() -> None:
+    def joined(left: Any) -> tg.KStream:
+        return orders().join(payments(), WINDOWS, value_joiner={"sum": pc.field("left", "price") + left})
+
+    both = joined(pc.field("left", "price")).join(joined(pc.field("right", "paid")), WINDOWS, suffixes=("_l", "_r"))
+    (row,) = rows(TopologyTestDriver(both), order("a", 1, 2), payment("a", 1, 7))
+    assert (row["sum_l"], row["sum_r"]) == (4, 9)
+
+
 # -- a stream with itself ------------------------------------------------------------------------------------------
 
 

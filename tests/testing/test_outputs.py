@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,6 +149,15 @@ def test_what_is_not_one_aggregation_is_refused() -> None:
     assert "'raw' and 'final' are not of one aggregation: they differ in their windows, aggregates." in message
     elsewhere = tg.stream("others", key="k", timestamp="ts").group_by_key().windowed_by(WINDOWS["tumbling"]).count()
     assert "differ in their stream." in refused(raw=counts, final=elsewhere)
+
+
+def test_outputs_that_differ_in_an_expression_are_refused() -> None:
+    def counted(expression: Any) -> tg.KTable:
+        return tg.stream("events", key="k", timestamp="ts").filter(expression).group_by_key().count()
+
+    message = refused(few=counted(pc.field("x") < 3), many=counted(pc.field("x") >= 3))
+    assert "'few' and 'many' are not of one aggregation: they differ in their stream." in message
+    tg.outputs(few=counted(pc.field("x") < 3), again=counted(pc.field("x") < 3).filter(bool))
 
 
 def test_a_bound_beside_cached_updates_is_refused_and_beside_every_update_holds() -> None:

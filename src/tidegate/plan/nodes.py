@@ -13,7 +13,7 @@ from tidegate.spec.columns import END, START, WINDOW, public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.joined import Joined
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import MapValues, SelectKey, Step
+from tidegate.spec.steps import MapValues, SelectKey, Step, is_expression
 from tidegate.spec.suppressed import UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import SessionWindows, Windows
 
@@ -286,9 +286,14 @@ _BOUND = ("frame", "raw", "expects")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two parts of plans are one and the same: equal, and bound to identical DataFrames and expected keys."""
+    """Whether two parts of plans are one and the same: equal, and bound to identical DataFrames and expected keys.
+
+    It compares expressions of pyarrow.compute too: their `==` makes another expression and gives no answer.
+    """
     if one is other:
         return True
+    if is_expression(one) or is_expression(other):
+        return is_expression(one) and is_expression(other) and bool(one.equals(other))
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if type(one) is not type(other) or not is_dataclass(one) or callable(one):
