@@ -19,6 +19,10 @@ def stream(**arguments: Any) -> tg.KStream:
     return tg.stream("events", **({"key": "user", "timestamp": "ts"} | arguments))
 
 
+def table(**arguments: Any) -> tg.KTable:
+    return tg.table("users", **({"key": "user", "timestamp": "ts"} | arguments))
+
+
 def windowed(**arguments: Any) -> tg.TimeWindowedKStream:
     return stream(**arguments).group_by_key().windowed_by(WINDOWS)
 
@@ -60,7 +64,8 @@ def test_a_column_is_named_by_a_string(argument: str, value: Any) -> None:
 def test_keys() -> None:
     assert stream(key="a").node.key == ("a",)
     assert stream(key=["a", "b"]).node.key == ("a", "b")
-    assert stream().group_by("b", "a").key == ("b", "a")
+    for key in (stream().group_by("b", "a").key, stream().group_by(["b", "a"]).key, table().group_by(["b", "a"]).key):
+        assert key == ("b", "a")
     refuses(lambda: stream(key=[]), DefinitionError, "`key` is empty. Name at least one column.")
     refuses(lambda: stream(key=["a", "a"]), DefinitionError, "`key` names a column twice: a, a.")
     refuses(
@@ -74,6 +79,51 @@ def test_keys() -> None:
         "`key` is 3, not the name of a column. Compute an expression with withColumn first and give its name.",
     )
     refuses(lambda: stream().group_by(), DefinitionError, "`columns` is empty. Name at least one column.")
+    refuses(lambda: table().group_by([]), DefinitionError, "`columns` is empty. Name at least one column.")
+
+
+class Column:
+    """A stand-in for a column of PySpark: it has no hash, and `==` makes another column."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        return Column()
+
+    def __repr__(self) -> str:
+        return "Column<'city'>"
+
+
+NO_NAME = "not the name of a column. Compute an expression with withColumn first and give its name."
+NO_NAMES = "Use the name of a column, or a list of names."
+
+
+@pytest.mark.parametrize(
+    ("grouped", "argument"),
+    [
+        (lambda *columns: stream().group_by(*columns), "columns"),
+        (lambda *columns: stream().select_key(*columns), "key"),
+        (lambda *columns: table().group_by(*columns), "columns"),
+    ],
+)
+def test_a_key_by_a_column_of_pyspark_or_by_a_list_in_a_list_is_refused(
+    grouped: Callable[..., Any], argument: str
+) -> None:
+    refuses(lambda: grouped(Column()), DefinitionTypeError, f"`{argument}` is Column<'city'>. {NO_NAMES}")
+    refuses(lambda: grouped("a", Column()), DefinitionTypeError, f"`{argument}` is Column<'city'>, {NO_NAME}")
+    refuses(lambda: grouped([["a"]]), DefinitionTypeError, f"`{argument}` is ['a'], {NO_NAME}")
+    refuses(lambda: grouped(["a"], "b"), DefinitionTypeError, f"`{argument}` is ['a'], {NO_NAME}")
+
+
+@pytest.mark.parametrize("value", [[["a"]], [Column()], ["a", {}]])
+def test_a_key_of_what_has_no_hash_is_refused(value: Any) -> None:
+    made: list[Callable[[], Any]] = [
+        lambda: stream(key=value),
+        lambda: table(key=value),
+        lambda: table().group_by(key=value),
+    ]
+    for make in made:
+        refuses(make, DefinitionTypeError, f"`key` is {value[-1]!r}, {NO_NAME}")
 
 
 def test_a_declared_schema_is_checked() -> None:

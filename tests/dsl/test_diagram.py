@@ -141,6 +141,7 @@ def test_windows_are_to_scale(windows: Any, rows: list[list[tuple[int, int, str]
     assert [[(bar.start / 1000, bar.length / 1000, bar.kind) for bar in row] for row in drawn] == expected
 
 
-def test_an_unknown_format() -> None:
-    with pytest.raises(tg.DefinitionError, match=r"`format` is 'png'. Use one of 'text', 'mermaid', 'svg'."):
-        counts().describe("png")  # type: ignore[arg-type]
+@pytest.mark.parametrize(("format", "shown"), [("png", "'png'"), (["svg"], r"\['svg'\]")])
+def test_an_unknown_format(format: Any, shown: str) -> None:
+    with pytest.raises(tg.DefinitionError, match=rf"`format` is {shown}. Use one of 'text', 'mermaid', 'svg'."):
+        counts().describe(format)

@@ -20,16 +20,16 @@ def check_column(value: str, argument: str) -> str:
     return value
 
 
-def check_columns(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+def check_columns(value: str | Sequence[Any], argument: str) -> tuple[str, ...]:
     if not isinstance(value, str | list | tuple):
         raise DefinitionTypeError(f"`{argument}` is {value!r}. Use the name of a column, or a list of names.")
     columns = (value,) if isinstance(value, str) else tuple(value)
     if not columns:
         raise DefinitionError(f"`{argument}` is empty. Name at least one column.")
-    if len(set(columns)) < len(columns):
-        raise DefinitionError(f"`{argument}` names a column twice: {', '.join(map(str, columns))}.")
     for column in columns:
         check_column(column, argument)
+    if len(set(columns)) < len(columns):
+        raise DefinitionError(f"`{argument}` names a column twice: {', '.join(columns)}.")
     return columns
 
 

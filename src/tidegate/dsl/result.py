@@ -46,7 +46,7 @@ class Result:
             >>> print(events.group_by_key().count().describe().splitlines()[-1])
                      order    timestamps
         """
-        if format not in _FORMATS:
+        if not isinstance(format, str) or format not in _FORMATS:
             raise DefinitionError(f"`format` is {in_one_line(format)}. Use one of {', '.join(map(repr, _FORMATS))}.")
         return _FORMATS[format](self.node)
 

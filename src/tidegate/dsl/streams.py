@@ -94,7 +94,7 @@ class KStream(Result):
         """Choose another key: columns, or the result of a function.
 
         Args:
-            *key: Names of columns, or one function of the record.
+            *key: Names of columns, one list of them, or one function of the record.
             name: The column for the result of the function.
             type: The type of the result, as a Spark type string or a pyarrow type.
 
@@ -347,11 +347,11 @@ class KStream(Result):
         """
         return self.group_by(*public_key(self.node.key))
 
-    def group_by(self, *columns: str) -> KGroupedStream:
+    def group_by(self, *columns: str | Sequence[str]) -> KGroupedStream:
         """Group by these columns; a record with a null in one of them is skipped and counted.
 
         Args:
-            *columns: The names of the columns.
+            *columns: The names of the columns, or one list of them.
 
         Returns:
             The grouped stream. Aggregate it, or cut it into windows first.
@@ -363,7 +363,7 @@ class KStream(Result):
             >>> events.group_by("city", "page")
             <KGroupedStream events by city, page>
         """
-        key = check_columns(columns, "columns")
+        key = check_columns(columns[0] if len(columns) == 1 else columns, "columns")
         if self.node.table is not None:
             key = key_of_rows(key, self.node)
         else:

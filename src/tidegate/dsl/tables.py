@@ -256,14 +256,14 @@ class KTable(Result):
         root, (first, *_) = root_of(self.node), inputs_of(self.node)
         return KStream(Stream(first.name, root.key, "timestamp", table=self.node, non_values=(WINDOW, "deleted")))
 
-    def group_by(self, *columns: str, key: str | Sequence[str] | None = None) -> KGroupedTable:
+    def group_by(self, *columns: str | Sequence[str], key: str | Sequence[str] | None = None) -> KGroupedTable:
         """Group the rows by columns of the key or the values; for computed columns use `map_values` first.
 
         A changed row leaves the group of its old values and then enters the group of its new ones. Rows with a null in
         one of the columns are in no group.
 
         Args:
-            *columns: The names of the columns.
+            *columns: The names of the columns, or one list of them.
             key: The columns as a name or a list of names, instead of `columns`.
 
         Returns:
@@ -279,7 +279,8 @@ class KTable(Result):
         """
         from tidegate.dsl.grouped_tables import KGroupedTable
 
-        groups = check_columns(columns if key is None else key, "columns" if key is None else "key")
+        named = columns[0] if len(columns) == 1 else columns
+        groups = check_columns(named if key is None else key, "columns" if key is None else "key")
         first = inputs_of(self.node)[0].name
         name = f"{first} by {', '.join(groups)}"
         groups = key_of_rows(groups, self.node)
