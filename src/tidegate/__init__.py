@@ -35,6 +35,7 @@ from tidegate.errors import (
     InputError,
     TidegateError,
     TidegateWarning,
+    in_one_line,
 )
 from tidegate.instants import Window
 from tidegate.plan import Plan, Stream
@@ -51,7 +52,7 @@ from tidegate.spec.aggregates import (
 )
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.missing import refuse
+from tidegate.spec.missing import MissingNameError, has_pyspark, refuse, require_pyspark
 from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 from tidegate.spec.suppressed import BufferConfig, EagerBuffer, StrictBuffer, Suppressed
 from tidegate.spec.upgrade import Change, Upgrade
@@ -219,15 +220,17 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
         spark = tg.configure(SparkSession.builder.config("spark.sql.shuffle.partitions", "4")).getOrCreate()
         ```
     """
+    require_pyspark("tidegate.configure")
     from tidegate.runtime.spark.session.config import configure as configure_spark
 
     return configure_spark(spark_or_builder, faster=faster)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module that needs Spark (`_WITH_SPARK`) at its first use."""
+    """Import a module that needs Spark (`_WITH_SPARK`) at its first use. Raises MissingNameError without pyspark."""
     if name not in _WITH_SPARK:
         refuse(f"module {__name__!r}", name, _UNTIL_THEN)
+    require_pyspark(f"tidegate.{name}", MissingNameError)
     return importlib.import_module(f"tidegate.runtime.spark.{name}")
 
 
@@ -270,6 +273,7 @@ def read_state(
         waiting = tg.read_state(spark, "/data/checkpoints/alerts").where("status = 'open'")
         ```
     """
+    require_pyspark("tidegate.read_state")
     from tidegate.kernel.inspect.stored_rows import ended
     from tidegate.runtime.spark.checkpoints.reading import read_state as read_state_of
 
@@ -505,6 +509,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
         print(tg.check_upgrade(spark, "/data/checkpoints/alerts", build(events)))
         ```
     """
+    require_pyspark("tidegate.check_upgrade")
     from tidegate.runtime.spark.checkpoints.checking import check_upgrade as check
 
     return check(spark, str(checkpoint), table)
@@ -535,6 +540,7 @@ def drain(
         tg.drain(final, "/data/checkpoints/alerts", write)
         ```
     """
+    require_pyspark("tidegate.drain")
     from tidegate.runtime.spark.checkpoints.draining import drain as drained
 
     drained(table, str(checkpoint), write, row_ids)
@@ -547,6 +553,11 @@ def _attach(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:
 
 
 def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:
+    if not has_pyspark():  # only then: showing a Spark DataFrame may ask its server
+        raise DefinitionTypeError(
+            f"`source` is {in_one_line(stream.frame)} ({type(stream.frame).__name__}), not the name of an input to be "
+            "bound later, and a Spark DataFrame needs pyspark. Run: pip install 'tidegate[spark]'"
+        )
     from tidegate.runtime.spark.attach import check_frame
 
     return check_frame(stream, deleted)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -279,3 +282,36 @@ def test_arguments_of_the_wrong_kind(mistake: Callable[[], Any], message: str) -
 )
 def test_what_is_grouped_is_shown_in_one_line(grouped: Any, shown: str) -> None:
     assert repr(grouped) == shown
+
+
+def test_what_needs_spark_says_so_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    install = r"needs pyspark\. Run: pip install 'tidegate\[spark\]'"
+    for name in ("debezium", "delta", "files", "kafka", "metrics", "sinks"):
+        with pytest.raises(tg.TidegateError, match=rf"^tidegate\.{name} {install}$"):
+            getattr(tg, name)
+        assert not hasattr(tg, name)
+        assert name in dir(tg)
+    assert {"stream", "count"} <= {name for name, _ in inspect.getmembers(tg)}
+    assert "explain_pending" in pydoc.render_doc(tg)
+    counts: Any = GROUPED.count()
+    calls: dict[str, Callable[[], Any]] = {
+        "configure": lambda: tg.configure(None),
+        "read_state": lambda: tg.read_state(None, "checkpoint"),  # type: ignore[arg-type]
+        "check_upgrade": lambda: tg.check_upgrade(None, "checkpoint", counts),  # type: ignore[arg-type]
+        "drain": lambda: tg.drain(counts, "checkpoint", lambda rows: rows.writeStream),
+    }
+    for name, call in calls.items():
+        with pytest.raises(tg.TidegateError, match=rf"^tidegate\.{name} {install}$"):
+            call()
+
+
+def test_a_source_that_is_no_name_where_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for make in (tg.stream, tg.table):
+        with pytest.raises(tg.DefinitionTypeError) as caught:
+            make(pd.DataFrame({"k": ["A"], "ts": [0]}), key="k", timestamp="ts")  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            "`source` is a pandas DataFrame (DataFrame), not the name of an input to be bound later, and a Spark "
+            "DataFrame needs pyspark. Run: pip install 'tidegate[spark]'"
+        )

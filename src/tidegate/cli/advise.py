@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import tidegate as tg
-from tidegate.cli.given import add_settings, require_pyspark, session
+from tidegate.cli.given import add_settings, session
 from tidegate.cli.recording import FILES, add_columns, columns, listed
 from tidegate.errors import DefinitionError
 from tidegate.spec import aggregates
+from tidegate.spec.missing import require_pyspark
 
 if TYPE_CHECKING:
     from tidegate.advice.advice import Advice

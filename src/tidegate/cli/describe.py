@@ -10,9 +10,10 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from tidegate.cli.given import add_settings, is_endpoint, made, require_pyspark, session
+from tidegate.cli.given import add_settings, is_endpoint, made, session
 from tidegate.errors import DefinitionError
 from tidegate.plan import Box, boxes, boxes_of, drawing, flowchart
+from tidegate.spec.missing import require_pyspark
 
 _DESCRIPTION = """Draws a topology: of a plan its graph, as code has it; of a checkpoint the operators whose state is in
 it, with their keys, windows and graces. Windows are drawn to scale in the SVG."""

@@ -6,8 +6,9 @@ import argparse
 import json
 
 from tidegate import drain
-from tidegate.cli.given import add_settings, is_endpoint, made, named, require_pyspark, session
+from tidegate.cli.given import add_settings, is_endpoint, made, named, session
 from tidegate.errors import DefinitionError
+from tidegate.spec.missing import require_pyspark
 
 _DESCRIPTION = """Emits all rows that a stopped query still holds, in its last micro-batches: windows close, and buffers
 become empty. Afterwards no query starts on the checkpoint. Draining the checkpoint again does nothing. After a failure,

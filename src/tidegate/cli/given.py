@@ -10,7 +10,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,12 +30,6 @@ _FORMAT = 1
 def add_settings(command: argparse.ArgumentParser) -> None:
     """Add the argument for settings of the Spark session."""
     command.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
-
-
-def require_pyspark(command: str) -> None:
-    """Raise TidegateError if pyspark is not installed."""
-    if find_spec("pyspark") is None:
-        raise TidegateError(f"{command} needs pyspark. Run: pip install 'tidegate[spark]'")
 
 
 def named(text: str, what: str = "plan", gives: str = "the table") -> Any:

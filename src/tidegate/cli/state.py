@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Any
 
 from tidegate import read_state
-from tidegate.cli.given import add_settings, is_endpoint, require_pyspark, session
+from tidegate.cli.given import add_settings, is_endpoint, session
 from tidegate.errors import DefinitionError
+from tidegate.spec.missing import require_pyspark
 
 SHOWN = 20
 _DESCRIPTION = """Prints the rows of a store in a checkpoint, as of the last committed micro-batch: the results so far

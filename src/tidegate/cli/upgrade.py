@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from tidegate import check_upgrade
-from tidegate.cli.given import add_settings, made, require_pyspark, session
+from tidegate.cli.given import add_settings, made, session
+from tidegate.spec.missing import require_pyspark
 
 REFUSED = 1
 _DESCRIPTION = """Says what starting a changed plan on a checkpoint would do: what has changed, what it means, and if it

@@ -1,18 +1,22 @@
-"""Designed names that do not exist yet: using one raises an error with its substitute (docs/notyet.md)."""
+"""Names that cannot be used: designed ones that do not exist yet (docs/notyet.md), and those that need pyspark.
+
+Using one raises an error with its substitute, or with the command that installs pyspark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any, NoReturn, TypeVar, cast
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingNameError(DefinitionError, AttributeError):
-    """A name that does not exist yet; also an AttributeError, so that `hasattr` returns False."""
+    """A name that does not exist yet, or not without pyspark; also an AttributeError: `hasattr` returns False."""
 
 
 def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
@@ -20,6 +24,17 @@ def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
     if name in until_then:
         raise MissingNameError(f"{owner} has no {name!r} yet (docs/notyet.md). Until then: {until_then[name]}.")
     raise AttributeError(f"{owner} has no attribute {name!r}")
+
+
+def has_pyspark() -> bool:
+    """Whether pyspark is installed."""
+    return find_spec("pyspark") is not None
+
+
+def require_pyspark(what: str, error: type[TidegateError] = TidegateError) -> None:
+    """Raise `error` if pyspark, which `what` needs, is not installed."""
+    if not has_pyspark():
+        raise error(f"{what} needs pyspark. Run: pip install 'tidegate[spark]'")
 
 
 def without(**until_then: str) -> Callable[[F], F]:
