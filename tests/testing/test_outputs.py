@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +96,58 @@ def test_each_output_is_what_it_is_alone(
         if data.draw(st.booleans(), label="restart"):
             together = TopologyTestDriver(tables, state=together.state())
             alone = {name: TopologyTestDriver(tables[name], state=driver.state()) for name, driver in alone.items()}
+
+
+LIMITS = {
+    "now": None,
+    "stream": tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), clock="stream"),
+    "bounded": tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.max_records(2), clock="stream"),
+    "wall": tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), clock="wall"),
+    "bounded wall": tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.max_records(2), clock="wall"),
+}
+
+
+@pytest.mark.parametrize("deleted", ["gone", None])
+@given(records=RECORDS, names=st.lists(st.sampled_from(list(LIMITS)), min_size=2, unique=True), data=st.data())
+def test_each_output_of_a_table_is_what_it_is_alone(
+    deleted: str | None, records: list[Any], names: list[str], data: st.DataObject
+) -> None:
+    schema = SCHEMA if deleted is None else SCHEMA.append(pa.field(deleted, pa.bool_()))
+    prices = tg.table("prices", key="k", timestamp="ts", deleted=deleted, schema=schema)
+    tables = {name: prices if (limit := LIMITS[name]) is None else prices.suppress(limit) for name in names}
+    together = TopologyTestDriver(tables)
+    alone = {name: TopologyTestDriver(one) for name, one in tables.items()}
+    rest = records if deleted is None else [record | {deleted: record["x"] is None} for record in records]
+    while rest:
+        size, ticks = data.draw(st.integers(1, 8), label="batch"), data.draw(st.integers(0, 4), label="ticks")
+        batch, rest = rest[:size], rest[size:]
+        for driver in (together, *alone.values()):
+            driver.pipe_batch(batch)
+            driver.advance_wall_clock(f"{ticks} ms")
+        got = together.read_output()
+        for name, driver in alone.items():
+            assert [row for row in got if row["output"] == name] == [
+                {"output": name, **row} for row in driver.read_output()
+            ]
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations(["now", "stream", "wall"])), ids=", ".join)
+def test_a_limit_by_stream_time_does_not_move_the_wall_clock_of_another_output(names: tuple[str, ...]) -> None:
+    """A record that is far ahead in time neither releases nor delays rows that wait for the wall clock."""
+    prices = tg.table("prices", key="k", timestamp="ts")
+    tables = {name: prices if (limit := LIMITS[name]) is None else prices.suppress(limit) for name in names}
+    driver = TopologyTestDriver(tables)
+    driver.pipe_input({"k": "a", "ts": 5, "x": 1})
+    driver.pipe_input({"k": "b", "ts": 1_000_000, "x": 1})
+    driver.pipe_input({"k": "c", "ts": 6, "x": 1})
+    rows = driver.read_output()
+    assert {name: [row["k"] for row in of(rows, name)] for name in names} == {
+        "now": ["a", "b", "c"],
+        "stream": ["a", "c"],
+        "wall": [],
+    }
+    driver.advance_wall_clock("6 ms")
+    assert [(row["output"], row["k"]) for row in driver.read_output()] == [("wall", key) for key in "abc"]
 
 
 def test_rows_say_their_output_and_have_the_columns_of_all() -> None:

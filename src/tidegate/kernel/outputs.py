@@ -94,7 +94,11 @@ def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Tabl
     if output.kind == "late":
         of_join = layout.op.joined is not None
         return late_in_joins.rows(layout, batch) if of_join else late_records.rows(layout, batch)
-    return of_kind(layout, rows, output.kind)
+    found = of_kind(layout, rows, output.kind)
+    if SEEN in found.schema.names and not output.buffers_by_stream_time:
+        # The column is there for another output.
+        return found.drop_columns([SEEN])
+    return found
 
 
 def of_kind(layout: Layout, rows: pa.Table, kind: str) -> pa.Table:

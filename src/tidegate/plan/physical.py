@@ -55,6 +55,11 @@ class Output:
         before = tuple(step for limit in self.limits[: number + 1] for step in limit.before)
         return before if number < len(self.limits) else (*before, *self.after)
 
+    @property
+    def buffers_by_stream_time(self) -> bool:
+        """Whether updates wait for stream time in the first limit."""
+        return self.kind == "updates" and _by_stream_time(self.limits[:1])
+
 
 @dataclass(frozen=True)
 class Repartition:
@@ -303,7 +308,7 @@ class Operation:
     @property
     def buffers_by_stream_time(self) -> bool:
         """Whether updates wait for stream time. Then every task needs the progress of stream time within a batch."""
-        return any(output.kind == "updates" and _by_stream_time(output.limits[:1]) for output in self.all_outputs)
+        return any(output.buffers_by_stream_time for output in self.all_outputs)
 
     @property
     def single_task(self) -> bool:
