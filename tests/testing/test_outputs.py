@@ -238,6 +238,22 @@ def test_a_bound_in_front_of_final_results_beside_updates_that_may_be_tombstones
         driver.pipe_input({"k": "b", "ts": 3, "x": 1})
 
 
+@pytest.mark.parametrize("mapper", [lambda row: {"w": row["n"]}, {"w": lambda row: row["n"]}])
+def test_a_function_without_types_is_refused(mapper: Any) -> None:
+    """A table alone takes its columns from the rows, in the test driver; beside other outputs it cannot."""
+    counts = windowed(WINDOWS["tumbling"]).agg(n=tg.count())
+    message = refused(raw=counts, more=counts.map_values(mapper))
+    assert message.startswith("map_values(")
+    assert " of the output 'more' has columns of unknown types." in message
+    assert 'types={"column": "long"}' in message
+    driver = TopologyTestDriver({"raw": counts, "more": counts.map_values(mapper, types={"w": "long"})})
+    driver.pipe_input({"k": "a", "ts": 1})
+    assert [(row["output"], row["n"], row["w"]) for row in driver.read_output()] == [
+        ("raw", 1, None),
+        ("more", None, 1),
+    ]
+
+
 def test_what_is_no_table_is_refused() -> None:
     counts = windowed(WINDOWS["tumbling"]).count()
     assert "The output 'raw' is 1, not a table" in refused(raw=1)

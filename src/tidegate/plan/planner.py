@@ -250,10 +250,19 @@ def _together(outputs: Outputs) -> Operation:
 
 
 def _beside_others(name: str, output: Output) -> Output:
-    """One of several outputs, with its `name`. Raises DefinitionError if a step sets the column `output`."""
+    """One of several outputs, with its `name`.
+
+    Raises DefinitionError if a step sets the column `output`, or if the types of its columns are not known.
+    """
 
     def checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         for step in steps:
+            if isinstance(step, MapValues) and not step.typed:
+                raise DefinitionError(
+                    f"{step} of the output {name!r} has columns of unknown types. Rows of several outputs are one "
+                    'table, whose columns have types before there is a row. Give map_values(..., types={"column": '
+                    '"long"}), or expressions instead of functions.'
+                )
             if isinstance(step, MapValues) and "output" in step.columns:
                 raise DefinitionError(
                     f"{step} of the output {name!r} gives a column 'output': among several outputs that column says "
