@@ -292,3 +292,40 @@ def test_bytes_behind_a_step_are_those_of_its_columns() -> None:
                 driver.pipe_input({"k": "key", "ts": 1, "v": 0})
         else:
             driver.pipe_input({"k": "key", "ts": 1, "v": 0})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(tg.table("present", key="k", timestamp="ts"), id="table of keys"),
+        pytest.param(tg.table("prices", key="k", timestamp="ts").map_values({}), id="no values behind a step"),
+    ],
+)
+def test_an_entry_without_values_counts_its_key_and_times(table: tg.KTable) -> None:
+    size = 16 + len("key")
+    for bound, stops in ((size, False), (size - 1, True)):
+        buffer = tg.BufferConfig.max_bytes(bound).shut_down_when_full()
+        driver = TopologyTestDriver(table.suppress(tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream")))
+        if stops:
+            with pytest.raises(BufferFullError, match=rf"\[{size}/{bound}\] bytes"):
+                driver.pipe_input({"k": "key", "ts": 0})
+            continue
+        driver.pipe_input({"k": "key", "ts": 0})
+        driver.pipe_input({"k": "key", "ts": 10})
+        assert [row["timestamp"] for row in driver.read_output()] == [10]
+
+
+@pytest.mark.parametrize("clock", ["stream", "wall"])
+@pytest.mark.parametrize("bound", [tg.BufferConfig.max_records(5), tg.BufferConfig.max_bytes(5_000)], ids=str)
+def test_rows_without_values_leave_a_bounded_buffer_as_an_unbounded_one(bound: tg.Buffer, clock: Any) -> None:
+    left = []
+    for buffer in (tg.BufferConfig.unbounded(), bound):
+        present = tg.table("present", key="k", timestamp="ts", deleted="gone")
+        limit = tg.Suppressed.until_time_limit("10 ms", buffer, clock=clock)
+        driver = TopologyTestDriver(present.suppress(limit))
+        for key, ts, gone in (("a", 1, False), ("b", 5, False), ("a", 8, True), ("c", 30, False)):
+            driver.pipe_input({"k": key, "ts": ts, "gone": gone})
+            driver.advance_wall_clock("4 ms")
+        left.append(driver.read_output())
+    assert left[0] == left[1]
+    assert [(row["k"], row["deleted"]) for row in left[0]] == [("a", True), ("b", False)]

@@ -21,7 +21,7 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import prior_values, strict_bound
 from tidegate.kernel.suppress.suppression_metrics import SIZE
 from tidegate.kernel.suppress.time_buckets import waiting_since
-from tidegate.kernel.suppress.value_bytes import byte_sizes, total
+from tidegate.kernel.suppress.value_bytes import byte_sizes, of_one_row
 from tidegate.spec.columns import DELETED, END, OURS, START
 from tidegate.spec.windows import SessionWindows
 
@@ -128,7 +128,7 @@ def _initial(layout: Layout) -> list[pa.Array]:
 
 
 def _initial_bytes(layout: Layout) -> int:
-    return int(total(_initial(layout))[0])
+    return of_one_row(_initial(layout))
 
 
 def _value_codes(columns: list[pa.ChunkedArray]) -> Ints:

@@ -23,7 +23,7 @@ from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
-from tidegate.kernel.suppress.value_bytes import total
+from tidegate.kernel.suppress.value_bytes import of_one_row, total
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.suppressed import Buffer
@@ -200,4 +200,4 @@ def repeated(columns: list[pa.Array], rows: int) -> list[pa.Array]:
 
 def prior_bytes(layout: Layout) -> int:
     """The bytes of `initial`."""
-    return int(total(initial(layout))[0])
+    return of_one_row(initial(layout))

@@ -14,8 +14,13 @@ from tidegate.kernel.columns.arrays import Ints
 
 
 def total(columns: list[pa.Array]) -> Ints:
-    """The bytes of each row: the sum over all these columns."""
+    """The bytes of each row: the sum over all these columns, of which there is at least one."""
     return np.sum([byte_sizes(column) for column in columns], axis=0, dtype=np.int64)
+
+
+def of_one_row(columns: list[pa.Array]) -> int:
+    """The bytes of a row; each column has one value. A row without columns counts nothing."""
+    return sum(int(byte_sizes(column)[0]) for column in columns)
 
 
 def byte_sizes(column: pa.Array) -> Ints:
