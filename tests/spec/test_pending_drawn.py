@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from xml.etree import ElementTree as ET
 
 import tidegate as tg
@@ -48,8 +49,17 @@ def test_it_comes_back_from_json() -> None:
         (4, 60_000),
         (tg.Buffered("wall", 9, 4, 2, (("k", 9),), "named"),),
         tg.Lookups(9, 4, 1, (("k", 9),)),
+        "clicks join views",
     )
+    assert all(getattr(one, each.name) != each.default for each in fields(one)), "each field has a value of its own"
     again = tg.Pending.from_dict(json.loads(json.dumps(one.to_dict())))
     assert again == one
     assert (again.limits[0].first, again.lookups and again.lookups.first) == ((("k", 9),), (("k", 9),))
     assert str(again) == str(one)
+
+
+def test_an_operator_behind_a_join_still_names_the_join_after_json() -> None:
+    one = tg.Pending("clicks", 5, (tg.Waiting(None, 9, 4),), 1, follows="clicks join views")
+    again = tg.Pending.from_dict(json.loads(json.dumps(one.to_dict())))
+    assert again == one
+    assert "Its stream time is that of the join 'clicks join views'" in str(again)

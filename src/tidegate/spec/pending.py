@@ -170,6 +170,7 @@ class Pending:
             None if held is None else (held[0], held[1]),
             tuple(Buffered(**_with_pairs(one)) for one in fields["limits"]),
             None if lookups is None else Lookups(**_with_pairs(lookups)),
+            fields.get("follows"),
         )
 
     def _repr_html_(self) -> str:
