@@ -276,6 +276,27 @@ def test_the_old_value_counts_where_it_is_not_the_prior_one() -> None:
             restarted.pipe_input({"k": "k", "ts": 12, "price": "f"})
 
 
+@pytest.mark.parametrize("between", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(9)], ids=str)
+def test_old_values_are_forgotten_while_a_limit_counts_no_bytes(between: tg.Buffer) -> None:
+    """A bound in bytes that comes back does not know the last value that left, and counts none."""
+
+    def limited(buffer: tg.Buffer) -> tg.KTable:
+        limit = tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream")
+        return tg.table("prices", key="k", timestamp="ts").suppress(limit)
+
+    driver = TopologyTestDriver(limited(tg.BufferConfig.max_bytes(60)))
+    for buffer, times, price in (
+        (tg.BufferConfig.max_bytes(60), (0, 10), "abcdef"),
+        (between, (20, 30), "gh"),
+        (tg.BufferConfig.max_bytes(60), (40,), "xyz"),
+    ):
+        driver = TopologyTestDriver(limited(buffer), state=driver.state())
+        for ts in times:
+            driver.pipe_input({"k": "key", "ts": ts, "price": price})
+            assert len(driver.read_output()) == (ts in (10, 30))
+    assert driver.metrics()["suppression_buffer_size_current"] == 16 + len("key") + len("xyz")
+
+
 def test_bytes_behind_a_step_are_those_of_its_columns() -> None:
     """map_values makes two strings of a count. Its result for a missing record is not known and counts nothing."""
     table = tg.stream("events", key="k", timestamp="ts").group_by_key().count()

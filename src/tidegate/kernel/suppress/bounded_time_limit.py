@@ -14,7 +14,6 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -46,8 +45,6 @@ def apply(
     """
     if buffer_entries.counts_bytes(layout):
         rows = buffer_entries.with_prior(layout, state, rows, made, again, later=behind_limit)
-    else:
-        old_values.forget(layout, state, state.old_values_of_limit(layout.op.all_limits[0].place))
     both = concat_tables([buffered, rows])
     outcome = within_bound.apply(layout, state, both, buffered.num_rows, clocks) or _one_by_one(
         layout, state, both, buffered.num_rows, clocks

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.exchange import old_values
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, result_keys
 from tidegate.kernel.rows.layout import Layout
@@ -73,6 +74,9 @@ def suppress(
     if wall and how.measured_from != "latest_update":
         rows = rows.append_column(UPDATED, pa.array(times))
     before = suppression_metrics.of_limit(buffered, buckets)
+    if not buffer_entries.counts_bytes(layout):
+        # An earlier bound may have kept old values. They would be wrong if that bound came back.
+        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
     if how.buffer.bounded:
         if buckets.logs:
             buffered = bounded_time_limit.as_they_leave(
