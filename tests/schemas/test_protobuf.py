@@ -205,6 +205,21 @@ def test_what_does_not_fit_says_why(data: bytes, reason: str) -> None:
     assert read([data])[1] == [reason]
 
 
+@pytest.mark.parametrize("seconds", [-(2**63), -protobuf.MOST_S - 1, protobuf.MOST_S + 1, 2**63 - 1])
+def test_a_time_beyond_those_of_spark_is_a_fault(seconds: int) -> None:
+    made = ALL()
+    made.at.seconds = seconds
+    assert read([HEAD + made.SerializeToString()])[1] == ["`at` is a time beyond those of Spark"]
+
+
+@pytest.mark.parametrize("seconds", [-protobuf.MOST_S, protobuf.MOST_S])
+def test_the_first_and_the_last_second_of_spark_are_read(seconds: int) -> None:
+    made = ALL()
+    made.at.seconds, made.at.nanos = seconds, 10**9 - 1
+    (row,), reasons = read([HEAD + made.SerializeToString()])
+    assert (row["at"], reasons) == (seconds * 10**6 + 999_999, [""])
+
+
 def test_the_descriptor_of_a_registry() -> None:
     binary = b64encode(FILE.SerializeToString()).decode()
     assert protobuf.place(protobuf.descriptor(binary, {}, None)) == (0,)

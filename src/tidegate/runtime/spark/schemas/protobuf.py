@@ -365,6 +365,6 @@ def _well(cursor: Cursor, wanted: Message, columns: list[pa.Array], what: str) -
             return pa.array([{}] * len(cursor), wanted.type)
         return pa.StructArray.from_arrays(columns, fields=list(wanted.type))
     seconds, nanos = (each.to_numpy() for each in columns)
-    beyond = (np.abs(seconds) > MOST_S) | (nanos < 0) | (nanos >= 10**9)
+    beyond = (seconds < -MOST_S) | (seconds > MOST_S) | (nanos < 0) | (nanos >= 10**9)
     cursor.fault(beyond, f"{what} is a time beyond those of Spark")
     return pa.array(np.where(beyond, 0, seconds * 10**6 + nanos // 1000)).cast(wanted.type)
