@@ -214,6 +214,8 @@ def test_where_a_query_starts(
     client.send(topic, [(at, b"A", b'{"n": %d}' % n, None) for at, n in ((0, 0), (0, 1), (0, 2), (1, 10))])
     query = _query(spark, broker, topic, tmp_path, startingOffsets=starting.replace("TOPIC", topic))
     assert sorted(row["n"] for row in query.run()) == wanted
+    client.send(topic, [(at, b"A", b'{"n": %d}' % n, None) for at, n in ((0, 3), (1, 11))])
+    assert sorted(row["n"] for row in query.run()) == [3, 11]
 
 
 def test_passwords_are_not_in_plans(spark: SparkSession, broker: Broker) -> None:

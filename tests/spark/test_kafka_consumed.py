@@ -17,6 +17,9 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
 from tidegate.runtime.spark.kafka import consumed
 from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
 
@@ -78,6 +81,59 @@ def test_a_partition_that_is_new_or_was_made_anew_begins_at_its_beginning() -> N
     assert spans(found, offsets([40, 20, 9])) == [Span("t", 0, 3, 40), Span("t", 1, 10, 20), Span("t", 2, 2, 9)]
     found = topics(Broker(p0=3, p1=7)).known(offsets([50, 10]), offsets([40, 20]))
     assert spans(found, offsets([40, 20])) == [Span("t", 0, 3, 40), Span("t", 1, 10, 20)]
+
+
+class Busy:
+    """A client of a topic with two partitions that get a record each whenever somebody asks for their ends."""
+
+    def __init__(self) -> None:
+        self.end = 1_000
+
+    def ends(self, topics: list[str]) -> Any:
+        self.end += 1
+        return offsets([self.end] * 2)
+
+    def beginnings(self, topics: list[str]) -> Any:
+        return offsets([0, 0])
+
+
+def reader(client: Any, starting: str) -> consumed.Consumed:
+    return consumed.Consumed(
+        StructType(), consumed.Topics(client, ("t",), starting, None, False, False, None), None, {}
+    )
+
+
+def read(source: consumed.Consumed, start: Any, end: Any) -> list[Span]:
+    return [span for task in source.partitions(start, end) for span in task.spans]
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("starting", "first"), [("latest", []), ('{"t": {"0": 990, "1": -1}}', [Span("t", 0, 990, 1_001)])]
+)
+def test_a_query_that_begins_at_the_end_of_a_busy_topic_reads_what_comes_from_then_on(
+    starting: str, first: list[Span], again: bool, available_now: bool
+) -> None:
+    """Spark asks twice for the beginning of batch 0, and once more when it runs batch 0 again after a restart."""
+    client = Busy()
+    source = reader(client, starting)
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    logged = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    if again:
+        source = reader(client, starting)
+    assert logged == offsets([1_001, 1_001])
+    assert read(source, source.initialOffset(), logged) == first
+    source = reader(client, starting)
+    end = source.latestOffset(logged, ReadAllAvailable())
+    assert read(source, logged, end) == [Span("t", number, 1_001, end["t"][str(number)]) for number in (0, 1)]
+
+
+def test_a_bounded_batch_of_a_query_that_begins_at_the_end_of_a_partition() -> None:
+    source = reader(Busy(), '{"t": {"0": 900, "1": -1}}')
+    end = source.latestOffset(source.initialOffset(), ReadMaxRows(10))
+    assert read(source, source.initialOffset(), end) == [Span("t", 0, 900, 910)]
 
 
 def test_nothing_is_asked_where_all_partitions_are_known() -> None:

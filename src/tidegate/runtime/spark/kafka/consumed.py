@@ -38,6 +38,9 @@ _FIELDS = "key binary, value binary, topic string, partition int, offset long, t
 _OPTIONS = {name.lower(): name for name in ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss")}
 _HEADERS = "headers array<struct<key: string, value: binary>>"
 
+EARLIEST, LATEST = -2, -1
+"""Offsets of Spark's JSON that stand for the first record that Kafka still has, and for the end of a partition."""
+
 _knowing: WeakSet[SparkSession] = WeakSet()
 """The sessions that know the source: Spark warns of one that is registered twice."""
 
@@ -85,17 +88,20 @@ class Topics:
         return spark.readStream.format(FORMAT).schema(fields).option(_ALL, secret).load()
 
     def starts(self) -> Offsets:
-        """The offsets at which a query without a checkpoint begins."""
-        if self.starting == "latest":
-            return self.client.ends(self.names)
+        """The offsets at which a query without a checkpoint begins: LATEST where it begins at the end of the topic.
+
+        Spark asks several times before batch 0 is done, and again if it runs batch 0 anew after a restart. LATEST is
+        the same each time: it stands for the end of batch 0, which Spark keeps in the checkpoint.
+        """
         found = self.client.beginnings(self.names)
+        if self.starting == "latest":
+            return {topic: dict.fromkeys(partitions, LATEST) for topic, partitions in found.items()}
         if self.starting != "earliest":
             self._set(found, json.loads(self.starting))
         return found
 
     def _set(self, offsets: Offsets, given: Offsets) -> None:
-        """Put the offsets of Spark's JSON into `offsets`, which has the earliest: -2 is the earliest, -1 the latest."""
-        ends = self.client.ends(self.names)
+        """Put the offsets of Spark's JSON into `offsets`, which has those of the first records."""
         for topic, partitions in given.items():
             for number, offset in partitions.items():
                 if number not in offsets.get(topic, {}):
@@ -103,11 +109,18 @@ class Topics:
                         f"`starting` has partition {number} of {topic!r}, which is not among those that are read: "
                         f"{', '.join(offsets)}."
                     )
-                if offset != -2:
-                    offsets[topic][number] = ends[topic][number] if offset == -1 else offset
+                if offset != EARLIEST:
+                    offsets[topic][number] = offset
 
     def known(self, start: Offsets, end: Offsets) -> Offsets:
-        """`start` for the partitions of `end`; partitions that are new, or were made anew, begin at their beginning."""
+        """`start` for the partitions of `end`; partitions that are new, or were made anew, begin at their beginning.
+
+        A partition that begins at LATEST begins at its `end`, so batch 0 reads no record of it.
+        """
+        start = {
+            topic: {number: end.get(topic, {}).get(number, at) if at == LATEST else at for number, at in of.items()}
+            for topic, of in start.items()
+        }
         new = [t for t, of in end.items() if any(n not in start.get(t, {}) or start[t][n] > of[n] for n in of)]
         beginnings = self.client.beginnings(new) if new else {}
         return {
