@@ -20,7 +20,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or lat
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from tidegate.runtime.spark.kafka import consumed
+from tidegate.runtime.spark.kafka import consumed, librdkafka
 from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
 
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
@@ -149,6 +149,32 @@ def test_a_topic_that_became_shorter_is_an_error_unless_that_is_said_to_be_well(
     with pytest.raises(InputError, match=f"t, partition 0: the query is at offset 10, but {says}"):
         topics(client).check_none_lost(offsets([10]), now)
     topics(client, lossy=True).check_none_lost(offsets([10]), now)
+
+
+class Message:
+    """A record of librdkafka's, of so many bytes."""
+
+    def __init__(self, offset: int, size: int) -> None:
+        self._offset, self._value = offset, bytes(size)
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return self._value
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(100, [32_800, 3_200]), (20_000, [1_200] * 30)])
+def test_batches_are_bounded_by_records_and_by_bytes(
+    monkeypatch: pytest.MonkeyPatch, size: int, wanted: list[int]
+) -> None:
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: SimpleNamespace(Message=Message))
+    requests = ([Message(first + n, size) for n in range(400)] for first in range(0, 36_000, 400))
+    batches = []
+    while (batch := librdkafka._batch(requests, ["value", "offset"], Span("t", 0, 0, 36_000))) is not None:
+        assert batch.nbytes < librdkafka.CHUNK_BYTES + 400 * (size + 100)
+        batches.append(batch.num_rows)
+    assert batches == wanted
 
 
 @pytest.mark.parametrize(

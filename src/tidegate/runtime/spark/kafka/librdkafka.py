@@ -24,6 +24,9 @@ Offsets = dict[str, dict[str, int]]
 
 CHUNK = 1 << 15
 """About so many records are a batch of columns."""
+CHUNK_BYTES = 16 << 20
+"""A batch of columns that has so many bytes gets no more records, however few it has. The records of one request come
+on top: `queued.max.messages.kbytes` bounds them, to about 30 MB."""
 AT_ONCE = 4_000
 """So many records are requested at a time: as objects they fit into the caches of a processor."""
 POLL_S = 0.01
@@ -219,7 +222,7 @@ def _batch(found: Iterator[list[Any]], names: Sequence[str], span: Span) -> pa.R
     with _no_collector():
         for records in found:
             batches.append(_columns(records, names, span))
-            if sum(batch.num_rows for batch in batches) >= CHUNK:
+            if sum(batch.num_rows for batch in batches) >= CHUNK or sum(each.nbytes for each in batches) >= CHUNK_BYTES:
                 break
     return pa.concat_batches(batches) if batches else None
 
