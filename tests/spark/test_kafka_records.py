@@ -357,6 +357,38 @@ def test_headers_are_columns_as_text(spark: SparkSession) -> None:
     }
 
 
+def test_rows_whose_keys_differ_in_the_last_digit_have_different_keys_and_ids(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT timestamp_ntz'2026-01-01 00:00:00' + make_dt_interval(0, 0, 0, n * 0.000001) AS at, "
+        "cast('123456789012345678.00' AS decimal(20, 2)) + cast(n / 100 AS decimal(2, 2)) AS price, "
+        "cast(n / 10000000 AS decimal(10, 7)) AS small FROM range(3) AS t(n)"
+    ).select(F.col("at"), F.col("price").cast("decimal(20, 2)"), "small", F.struct("price").alias("nested"))
+    headers = ["at", "price", "small", "nested"]
+    rows = tg.kafka.records(frame, key="price", headers=headers, final=True, name="a").collect()
+    assert [bytes(row["key"]) for row in rows] == [b"123456789012345678.0%d" % n for n in range(3)]
+    assert [[bytes(header["value"]).decode() for header in row["headers"]] for row in rows] == [
+        [
+            f"2026-01-01T00:00:00.00000{n}",
+            f"123456789012345678.0{n}",
+            f"{n}E-7",
+            f'{{"price":123456789012345678.0{n}}}',
+        ]
+        for n in range(3)
+    ]
+    kept = tg.kafka.records(frame, key="at", final=True, name="a")
+    assert [bytes(row["key"]) for row in kept.collect()] == [b"2026-01-01T00:00:00.00000%d" % n for n in range(3)]
+    assert len(set(ids(kept))) == 3
+    form = tg.kafka.json(frame.schema)
+    read = kept.select(form.decoded(F.col("value"), form.fields(spark)).alias("row")).select("row.*")
+    assert read.select(frame.columns).collect() == frame.collect()
+
+
+def test_headers_of_nulls_are_null(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 'A' AS user, cast(null AS decimal(9, 2)) AS price, cast(null AS array<int>) AS parts")
+    (row,) = tg.kafka.records(frame, key="user", headers=["price", "parts"]).collect()
+    assert [header["value"] for header in row["headers"]] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

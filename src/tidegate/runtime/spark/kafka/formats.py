@@ -10,7 +10,16 @@ from typing import Any
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.columns import OURS
@@ -337,7 +346,12 @@ def format_of(value: Any, argument: str) -> Format:
 
 def as_json(row: Column) -> Column:
     """A struct as JSON that is the same in every session: UTC, microseconds, null fields written."""
-    options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+    options = {
+        "timeZone": "UTC",
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+        "ignoreNullFields": "false",
+    }
     return F.to_json(row, options)
 
 
@@ -345,4 +359,8 @@ def as_text(column: Column, kind: DataType) -> Column:
     """A value as text that is the same in every session: as JSON shows it, without quotes."""
     if type(kind) is StringType or isinstance(kind, IntegralType):
         return column.cast("string")
-    return F.get_json_object(as_json(F.struct(column.alias("x"))), "$.x")
+    shown = as_json(F.struct(column.alias("x")))
+    if isinstance(kind, DecimalType | StructType | ArrayType | MapType):
+        # get_json_object reads a decimal as a double, which has fewer digits.
+        return F.when(column.isNotNull(), F.regexp_extract(shown, r'(?s)^\{"x":(.*)\}$', 1))
+    return F.get_json_object(shown, "$.x")
