@@ -279,6 +279,23 @@ def test_windows_in_groups() -> None:
     assert told == [(1, 1, 0), (2, 2, 8), (1, 1, 8), (0, None, 8), (1, 3, 8)]
 
 
+@pytest.mark.parametrize("tuning", [Tuning(), Tuning(read_whole_rows=0)], ids=["read whole", "read by key"])
+def test_a_batch_updates_rows_of_windows_and_closes_them(tuning: Tuning) -> None:
+    """The rows of the closed windows still leave their groups. Old values are two runs, of the first two batches."""
+    counts = (
+        tg.stream("clicks", key="user", timestamp="ts")
+        .group_by_key()
+        .windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+        .count("n")
+    )
+    driver = TopologyTestDriver(counts.group_by("n").count("windows"), tuning=tuning)
+    groups: dict[int, int] = {}
+    for batch in ({"a": 1, "b": 2, "c": 3}, {"a": 4}, {"a": 5, "b": 6, "c": 7, "d": 100}):
+        driver.pipe_batch([{"user": user, "ts": ts} for user, ts in batch.items()])
+        groups |= {row["n"]: row["windows"] for row in driver.read_output()}
+    assert groups == {1: 1, 2: 2, 3: 1}
+
+
 def test_a_limit_behind_groups_and_one_before() -> None:
     limit = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")
     table = tg.table("changes", key="k", timestamp="ts")

@@ -40,7 +40,16 @@ SMALL = Tuning(
     fanout=3,
     root_entries=2,
 )
-FEWEST = Tuning(whole_rows=0, whole_times=1, range_rows=1, block_rows=1, copy_bytes=0, page_logs=2, fanout=2)
+FEWEST = Tuning(
+    whole_rows=0,
+    read_whole_rows=0,
+    whole_times=1,
+    range_rows=1,
+    block_rows=1,
+    copy_bytes=0,
+    page_logs=2,
+    fanout=2,
+)
 WHOLE = Tuning(whole_rows=1 << 60)
 
 TEN = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
@@ -103,9 +112,9 @@ def drawn(draw: random.Random, users: int, batches: int) -> Iterator[list[dict[s
 
 
 def large(driver: TopologyTestDriver) -> list[Log]:
-    """The logs of windows stored by key."""
+    """The logs of windows stored by key; an empty range of a table has no segment either, but no window."""
     found = [State.open(store) for store in driver.state().stores]
-    return [log for state in found if state for _, log in state.logs.items() if log.segments == 0]
+    return [log for state in found if state for _, log in state.logs.items() if log.segments == 0 and log.windows]
 
 
 def places(driver: TopologyTestDriver) -> list[int]:
@@ -139,7 +148,7 @@ def test_a_batch_of_keys_that_are_gone(closes: bool) -> None:
     assert rows == others | {"user 3": "2;"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1, 12], ids=["0", "1", "a batch updates and closes many windows"])
 @pytest.mark.parametrize("sizes", [SMALL, FEWEST], ids=["small", "fewest"])
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_rows_are_those_of_whole_windows(name: str, sizes: Tuning, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +168,7 @@ def test_rows_are_those_of_whole_windows(name: str, sizes: Tuning, seed: int, mo
             driver.pipe_batch(batch)
         by_key, whole = drivers
         one, other = told(by_key), told(whole)
-        # Updates of one time leave in any order, and a regrouped table also emits intermediate values.
-        assert one == other or "anew" in name
+        assert one == other
         assert sorted(map(repr, by_key.read_state("store"))) == sorted(map(repr, whole.read_state("store")))
         # Bytes differ, and so do metrics before the first records.
         same = ("open_windows", "buffer_records", "late")

@@ -56,7 +56,7 @@ def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, la
     stored = _stored_values(layout, state, index, later=later)
     rows, hashes = rows.append_column(LIVE, _live(rows)), _hashes(layout, rows)
     many = rows.num_rows > 0 and stored.are_many(hashes)
-    old = stored.whole() if many else _last_versions(layout, stored.find(hashes))
+    old = _rows_of_all_windows(layout, stored) if many else _last_versions(layout, stored.find(hashes))
     old = None if old is None else _as_emitted(old)
     both = rows if old is None else concat_tables([_with_columns_of(old, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
@@ -115,8 +115,13 @@ def _keep(layout: Layout, stored: KeyedRuns, rows: pa.Table, had: Flags, stays: 
         stored.add(_stored(rows, ~stays), _hashes(layout, rows), stays.astype(np.int64) - had)
 
 
+def _rows_of_all_windows(layout: Layout, stored: KeyedRuns) -> pa.Table | None:
+    """The last versions of all keys, also of windows that this batch closes."""
+    return KeyedRuns(stored.index, stored.runs, partial(_current, layout, NEVER)).whole()
+
+
 def _last_versions(layout: Layout, parts: Iterable[pa.Table]) -> pa.Table | None:
-    """The last versions, also of windows that this batch closes: its rows still replace them."""
+    """The last versions in `parts`, also of windows that this batch closes: its rows still replace them."""
     found = list(parts)
     return _current(layout, NEVER, concat_tables(found)) if found else None
 
