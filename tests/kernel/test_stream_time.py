@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,6 +117,25 @@ def test_partitions_do_not_see_each_other_inside_a_batch() -> None:
     assert fold.stream_time == 100
     # In the next batch they do.
     assert Fold([dense(1, 7, 7, 30)], fold.stream_time).before(dense(1, 7, 7, 30)) == 100
+
+
+def test_partitions_are_numbered_in_their_natural_order() -> None:
+    names = ["0:9", "0:10", "1", "01", "1²", "a", "", "²", "①", "٣", "-1", "9" * 5_000]
+    in_order = ["0:9", "0:10", "01", "1", "9" * 5_000, "", "-1", "1²", "a", "²", "٣", "①"]
+    assert numbered(names) == {name: number for number, name in enumerate(in_order)}
+    assert numbered([11, 2, 3]) == {2: 0, 3: 1, 11: 2}
+
+
+@given(st.lists(st.one_of(st.text("019:①²٣"), st.text()), unique=True), st.randoms(use_true_random=False))
+def test_numbers_of_partitions_do_not_depend_on_the_order_of_chunks(names: list[str], random: Random) -> None:
+    shuffled = random.sample(names, len(names))
+    assert numbered(shuffled) == numbered(names)
+
+
+def numbered(names: Sequence[int | str]) -> dict[int | str, int]:
+    """The number of each partition, given a chunk of each."""
+    fold = Fold([Chunk(name, 0, 0, 1, 1) for name in names], NEVER)
+    return dict(zip(names, fold.partition_numbers.tolist(), strict=True))
 
 
 def test_a_chunk_has_not_passed_before_itself() -> None:

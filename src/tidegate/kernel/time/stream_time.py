@@ -330,6 +330,16 @@ def _running_max_points(points: Ints) -> tuple[Ints, Ints]:
     return offsets, np.maximum.accumulate(np.concatenate(([NEVER], times)))
 
 
-def _natural(partition: Partition) -> list[tuple[int, int | str]]:
-    """The sort key of a partition: "0:10" comes behind "0:9"."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in str(partition).split(":")]
+def _natural(partition: Partition) -> tuple[list[tuple[int, int, str]], str]:
+    """The sort key of a partition: "0:10" comes behind "0:9". Names that differ have different keys."""
+    name = str(partition)
+    return [_natural_part(part) for part in name.split(":")], name
+
+
+def _natural_part(part: str) -> tuple[int, int, str]:
+    """The sort key of a part of a name: numbers in ASCII digits by value, then text."""
+    if part.isascii() and part.isdecimal():
+        # No int(): Python refuses numbers of thousands of digits.
+        digits = part.lstrip("0")
+        return 0, len(digits), digits
+    return 1, 0, part
