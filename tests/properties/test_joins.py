@@ -418,3 +418,32 @@ def test_rows_of_a_join_merged_with_records(clock: str, case: Case, data: Any) -
         got.append(sorted((row["k"], row["window"].start, row["n"]) for row in many.batch(read)))
     assert got == wanted
     assert many.dropped[1]["late"] == late
+
+
+@given(
+    records=st.lists(st.tuples(st.sampled_from(["one", "other"]), st.integers(0, 99), st.integers(-2, 2))),
+    joins=st.booleans(),
+    tasks=st.integers(1, 3),
+    data=st.data(),
+)
+def test_records_without_order_beside_rows_of_a_join_are_in_timestamp_order(
+    records: list[tuple[str, int, int]], joins: bool, tasks: int, data: Any
+) -> None:
+    """Ties are in the order of values, whatever map task reads a record, and whether or not the join has a row."""
+
+    def stream(name: str, *values: str) -> tg.KStream:
+        schema = pa.schema({"k": pa.string(), "ts": pa.int64(), **dict.fromkeys(values, pa.int64())})
+        return tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max")
+
+    joined = stream("left", "x").join(stream("right", "y"), tg.JoinWindows.of_time_difference_with_no_grace("5 ms"))
+    inputs = data.draw(st.permutations([joined, *(stream(name, "x", "y") for name in ("one", "other"))]))
+    windows = tg.TimeWindows.of_size_and_grace("100 ms", "100 ms")
+    table = inputs[0].merge(*inputs[1:]).group_by_key().windowed_by(windows).agg(all=tg.collect_list("x"))
+    topology = Tasks(table.node, tasks)
+    topology.batch([("one", [{"k": "before", "ts": 50, "x": 0, "y": 0}])])
+    read = [(name, [{"k": "a", "ts": ts, "x": x, "y": 0}]) for name, ts, x in records]
+    if joins:
+        read += [(name, [{"k": "joined", "ts": 60, "x": 0, "y": 0}]) for name in SIDES]
+    rows = {row["k"]: row["all"] for row in topology.batch(data.draw(st.permutations(read)))}
+    assert rows.get("a", []) == [x for ts, x in sorted((ts, x) for _, ts, x in records)]
+    assert ("joined" in rows) == joins

@@ -214,7 +214,8 @@ class Batch:
     def positions(self, rows: pa.Table) -> Ints:
         """(partition, offset) of each row, with partitions numbered among all; zeros where the source has none.
 
-        With several inputs, the offset of a row of another operator is its place among such rows.
+        With several inputs, the offset of a row of another operator is its place among such rows. Beside such rows, the
+        offset of a record without partition and offset is its place among such records.
         """
         stream = self.layout.op.stream
         if stream.forwarded or not (stream.ordered or self._behind):
@@ -225,9 +226,12 @@ class Batch:
         """Partition and offset of each row, as `positions` has them."""
         offset = ints(rows["offset"])
         if self._behind and "ts" in rows.schema.names:
-            at = np.flatnonzero(self.fold.behind[ints(rows["chunk"])])
-            offset = offset.copy()
+            behind = self.fold.behind[ints(rows["chunk"])]
+            at, offset = np.flatnonzero(behind), offset.copy()
             offset[at[self._as_forwarded(rows.take(pa.array(at)))]] = np.arange(len(at))
+            if not self.layout.op.stream.ordered:
+                mine = np.flatnonzero(~behind)
+                offset[mine[self._by_content(rows.take(pa.array(mine)))]] = np.arange(len(mine))
         return self._partitions(rows), offset
 
     @property
