@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
@@ -14,6 +16,8 @@ FINAL = tg.Suppressed.until_window_closes(UNBOUNDED)
 NINE = tg.BufferConfig.max_records(9)
 TWENTY = tg.TimeWindows.of_size_and_grace("20 ms", "5 ms")
 TEN = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+
+SESSIONS = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "5 ms")
 
 
 def grouped(key: str = "k") -> tg.KGroupedStream:
@@ -38,6 +42,30 @@ def held_steps(how: str, limited: bool, behind: Any = None) -> tg.KTable:
     if limited:
         table = table.suppress(tg.Suppressed.until_time_limit("5 ms", UNBOUNDED, clock="stream"))
     return table if behind is None else table.map_values(behind, types={"z": "long"})
+
+
+def held_final() -> tg.KTable:
+    limit = tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream")
+    return final(windows=SESSIONS).suppress(limit)
+
+
+FRONTS: dict[str, Any] = {
+    "nothing": lambda table: table,
+    "a step": lambda table: table.map_values({"m": "n"}, types={"m": "long"}),
+    "another name": lambda table: table.map_values({"z": "n"}, types={"z": "long"}),
+    "another type": lambda table: table.map_values({"m": lambda row: str(row["n"])}, types={"m": "string"}),
+    "one more column": lambda table: table.map_values({"m": "n", "z": "n"}, types={"m": "long", "z": "long"}),
+    "the same column": lambda table: table.map_values({"n": "n"}, types={"n": "long"}),
+    "a filter": lambda table: table.filter(pc.field("n") < 2),
+    "a step and a filter": lambda table: table.filter(pc.field("n") < 2).map_values({"n": "n"}, types={"n": "long"}),
+}
+"""What is in front of a limit."""
+
+
+def held_behind(front: str, strategy: Any = None, limit: str = "50 ms") -> Any:
+    """A table with these steps in front of a limit, of final results or of updates."""
+    table = counts() if strategy is None else counts().suppress(strategy)
+    return FRONTS[front](table).suppress(tg.Suppressed.until_time_limit(limit, UNBOUNDED, clock="stream"))
 
 
 def strict() -> tg.KTable:
@@ -72,6 +100,12 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (final(s=tg.sum("v")), final(), "aggregation", "a column that is gone"),
         (final(s=tg.sum("v")), final(s=tg.max("v")), "aggregation", "computed in another way"),
         (held_steps("m", limited=True), counts(), "limit", "rows that wait by the old limit"),
+        (held_steps("m", limited=True), held_steps("z", limited=True), "rows of the limit", "have other columns"),
+        (held_behind("a filter"), held_behind("nothing"), "rows of the limit", "have other columns"),
+        (held_behind("nothing"), held_behind("a filter"), "rows of the limit", "other steps"),
+        (held_behind("a filter"), counts(), "limit", "rows that wait by the old limit"),
+        (held(windows=SESSIONS), final(windows=SESSIONS), "limit", "rows that wait by the old limit"),
+        (held(windows=SESSIONS), held_final(), "rows of the limit", "have other columns"),
         (held(), counts(TWENTY), "windows", "other bounds"),
         (counts(), counts(store="other"), "store", "by its old name"),
         (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
@@ -96,6 +130,143 @@ def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str,
     again = restarted(driver, before)
     assert again.state().stores == state.stores
     again.pipe_input(record(7))
+
+
+@pytest.mark.parametrize("strategy", [None, FINAL], ids=["updates", "final"])
+@pytest.mark.parametrize("front", FRONTS)
+def test_rows_that_wait_leave_as_rows_of_the_new_plan_or_it_is_refused(front: str, strategy: Any) -> None:
+    """For every pair of plans: a row that waited has the columns and types of the new plan's rows, or is refused."""
+    before = TopologyTestDriver(held_behind(front, strategy))
+    for one in RECORDS:
+        before.pipe_input(one)
+    for to, kind in [(to, kind) for to in ["no limit", *FRONTS] for kind in ("updates", "final")]:
+        now = behind(to, kind)
+        driver = restarted(before, now)
+        if not before.check_upgrade(now).goes_on:
+            with pytest.raises(tg.CheckpointError, match=r"rows of the limit|limit: "):
+                driver.pipe_input(record(17))
+            continue
+        driver.pipe_input(record(17))
+        first, types = driver.read_output(), types_of(to, kind)
+        driver.pipe_input(record(90))
+        driver.drain()
+        rest = driver.read_output()
+        rows = [*first, *rest]
+        assert all(row.keys() == types.keys() for row in rows), (to, kind)
+        assert all(type(row[name]) in types[name] for row in rows for name in row), (to, kind)
+        windows = [row["window"] for row in (rest if strategy is None else rows)]
+        assert kind == "updates" or sorted(set(windows)) == sorted(windows), (to, kind)
+        assert {row["window"] for row in rows} == {(0, 10), (10, 20), (90, 100)}
+
+
+RECORDS = [record(ts) for ts in (1, 2, 12, 16)]
+
+
+def behind(to: str, kind: str) -> tg.KTable:
+    strategy = FINAL if kind == "final" else None
+    return (final() if strategy else counts()) if to == "no limit" else held_behind(to, strategy)
+
+
+@cache
+def types_of(to: str, kind: str) -> dict[str, set[type]]:
+    """The types of each column in the rows of a plan that began with the first record."""
+    driver = TopologyTestDriver(behind(to, kind))
+    driver.pipe_batch([*RECORDS, record(17), record(90)])
+    driver.drain()
+    rows = driver.read_output()
+    return {name: {type(row[name]) for row in rows} for name in rows[0]}
+
+
+def test_other_steps_in_front_of_a_limit_go_on_if_no_row_waits() -> None:
+    """The text of the refusal says how: a limit of zero lets out what waits."""
+    for now in (held_behind("another type"), held_behind("nothing"), counts()):
+        driver = restarted(after(held_behind("a step"), 1), held_behind("a step", limit="0 ms"))
+        driver.pipe_input(record(2))
+        assert shown(driver, "m") == [(0, 1), (0, 2)]
+        assert driver.check_upgrade(now).goes_on
+        driver = restarted(driver, now)
+        driver.pipe_input(record(3))
+        driver.drain()
+        assert [tuple(row.values())[2:] for row in driver.read_output()] in ([("3", 3)], [(3, 3)])
+    sessions = restarted(after(held(windows=SESSIONS), 1, 2), held("0 ms", windows=SESSIONS))
+    sessions.pipe_input(record(3))
+    assert sessions.check_upgrade(held_final()).goes_on
+    sessions = restarted(sessions, held_final())
+    sessions.pipe_input(record(4))
+    sessions.drain()
+    assert [(row["window"], row["n"]) for row in sessions.read_output()] == [((1, 4), 4)]
+
+
+def test_a_limit_that_comes_back_has_forgotten_its_columns() -> None:
+    driver = restarted(after(held_behind("a step"), 1), held_steps("m", limited=False))
+    driver.pipe_input(record(2))
+    assert shown(driver, "m") == [(0, 1), (0, 2)]
+    driver = restarted(driver, held_behind("another type"))
+    driver.pipe_input(record(3))
+    driver.pipe_input(record(90))
+    assert shown(driver, "m") == [(0, "3")]
+
+
+def test_a_limit_by_another_clock_has_forgotten_the_old_clock() -> None:
+    wall = tg.Suppressed.until_time_limit("0 ms", UNBOUNDED, clock="wall")
+    driver = TopologyTestDriver(FRONTS["a step"](counts()).suppress(wall))
+    driver.advance_wall_clock("1 day")
+    driver.pipe_input(record(1))
+    driver = restarted(driver, held_behind("another type"))
+    driver.pipe_input(record(2))
+    assert driver.read_output() == []
+    driver.pipe_input(record(60))
+    assert shown(driver, "m") == [(0, "2")]
+
+
+def test_the_bytes_of_a_bound_forget_the_columns_of_old_steps() -> None:
+    def bounded(front: str, limit: str) -> tg.KTable:
+        buffer = tg.BufferConfig.max_bytes(9_000)
+        return FRONTS[front](counts()).suppress(tg.Suppressed.until_time_limit(limit, buffer, clock="stream"))
+
+    driver = after(bounded("a step", "0 ms"), 1, 2)
+    driver = restarted(driver, bounded("another type", "5 ms"))
+    driver.pipe_input(record(3))
+    driver.pipe_input(record(9))
+    assert shown(driver, "m") == [(0, "4")]
+
+
+def test_final_results_that_wait_leave_first_as_updates() -> None:
+    driver = restarted(after(held_behind("nothing", FINAL), 1, 16), held())
+    driver.pipe_input(record(17))
+    assert shown(driver, "n") == [(0, 1)]
+    driver.pipe_input(record(40))
+    assert shown(driver, "n") == [(10, 2)]
+
+
+def test_updates_that_wait_leave_before_the_first_final_result() -> None:
+    driver = after(held(), 1)
+    assert [change.what for change in driver.check_upgrade(held_behind("nothing", FINAL)).changes][-1:] == [
+        "rows of the limit"
+    ]
+    driver = restarted(driver, held_behind("nothing", FINAL))
+    driver.pipe_input(record(2))
+    assert shown(driver, "n") == [(0, 1)]
+    driver.pipe_input(record(90))
+    driver.pipe_input(record(160))
+    assert shown(driver, "n") == [(0, 2)]
+
+
+def test_one_of_two_outputs_gets_final_results() -> None:
+    """Nothing in the identity of the plan differs: updates leave by another output."""
+
+    def outputs(strategy: Any) -> dict[str, Any]:
+        return {"raw": counts(), "slow": held_behind("nothing", strategy), "sure": final()}
+
+    for before, now, rows in (
+        (None, FINAL, [("raw", 2), ("slow", 1), ("slow", 1)]),
+        (FINAL, None, [("raw", 2), ("slow", 1)]),
+    ):
+        driver = after(outputs(before), 1, 16)
+        assert [change.what for change in driver.check_upgrade(outputs(now)).changes] == ["rows of the limit"]
+        driver = restarted(driver, outputs(now))
+        driver.pipe_input(record(17))
+        assert [(row["output"], row["n"]) for row in driver.read_output()] == rows
 
 
 def test_a_shorter_grace_lets_out_what_it_has_closed() -> None:

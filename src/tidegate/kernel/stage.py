@@ -134,7 +134,8 @@ class Stage:
         metrics["stream_time"] = operator.shown_time(state)
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
-        description.write(layout, state)
+        if not loaded.described:
+            description.write(layout, state)
         state.save()
         step.metrics |= metrics
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)

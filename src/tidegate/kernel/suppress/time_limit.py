@@ -144,6 +144,15 @@ def known(layout: Layout, store: Store) -> bool:
     return store.get(limit_buffer(layout.op.all_limits[0].place)) is not None
 
 
+def holds_rows(store: Store, place: int) -> bool:
+    """Whether rows wait for the limit at this place."""
+    frame = store.get(limit_buffer(place))
+    if frame is None:
+        return False
+    meta, (entries,) = frames.decode(frames.SEGMENT, frame)
+    return bool(entries.num_rows or meta["buckets"])
+
+
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """The rows that are held back, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
     buffered, buckets, *_ = _load(layout, store)
@@ -169,14 +178,14 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
     """The entries of a bounded buffer in the order in which they leave, the buckets of an unbounded buffer, and the
     clock so far (ms).
     """
-    place = layout.op.all_limits[0].place
+    place, schema = layout.op.all_limits[0].place, layout.result_schema
     frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
+    none = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
     if frame is None:
-        schema = layout.result_schema
-        empty = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
-        return empty, TimeBuckets(mine), -1
-    meta, (table,) = frames.decode(frames.SEGMENT, frame)
-    return table, TimeBuckets.load(mine, meta), meta["stream_time"]
+        return none, TimeBuckets(mine), -1
+    meta, (entries,) = frames.decode(frames.SEGMENT, frame)
+    # Without entries the stored columns do not matter: an earlier plan may have had others.
+    return entries if entries.num_rows else none, TimeBuckets.load(mine, meta), meta["stream_time"]
 
 
 def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: pa.Table, clocks: Ints) -> Evicted:

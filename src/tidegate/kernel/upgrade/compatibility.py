@@ -9,6 +9,8 @@
     buffer        bound or not    the stored form is rewritten (Operator.rewrite_from), as for the two above
     history       another one     versions older than the old history are gone; without one the last row is the first
     retention, bounds, lengths of limits and the code of functions are in no identity: they go on without a check
+    the steps in front of a limit are in no identity either: another number of steps, or other columns there, are
+    refused while rows wait for the limit; with another kind of rows there, waiting rows leave first
 
 Every other change is refused, before anything is touched. A new grace moves the close time reached by the difference,
 because a window closes at its end plus the grace:
@@ -35,9 +37,10 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.upgrade import description, flush
 from tidegate.kernel.upgrade.description import Described
-from tidegate.kernel.upgrade.flush import Flushed
+from tidegate.kernel.upgrade.flush import Flushed, OfLimit
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.columns import END, ROW_ID, START, TIMESTAMP, public_name
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
@@ -50,7 +53,10 @@ _LOSES = {
     "added in front of a buffer with a bound, or of a table that is grouped anew",
     "emits": "what is kept for updates is not what is kept for final results",
     "limit": "the rows that wait by the old limit, for which the plan has no output, or one with other columns: keep "
-    "the steps in front of the limit as they were, or set it to zero, which lets out what waits",
+    "the steps in front of the limit as they were, or run the old plan with the limit set to zero, which lets out what "
+    "waits",
+    "rows": "the rows that wait for the limit: they have other columns, or have taken other steps. Keep what is in "
+    "front of the limit as it was, or run the old plan with the limit set to zero, which lets out what waits",
     "store": "the rows of the store by its old name",
     "old rows": "the rows that a change must take out of their groups, which are not known",
     "types": "what is stored has the old types",
@@ -65,12 +71,14 @@ class Loaded:
     """The state that an operator goes on from, and the layout for it.
 
     `old` is the plan that wrote the state. `description` is the store's, if another plan than the layout's wrote it.
+    `described`: the store's description is known to be that of the layout.
     """
 
     state: State
     layout: Layout
     old: Operation
     description: Described | None = None
+    described: bool = False
 
 
 def load(store: Store, layout: Layout, tasks: int) -> Loaded:
@@ -81,10 +89,15 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     state = State.load(store, layout.identity, tasks)
     if layout.op.append_only and layout.panes.shared:
         state.logs.shares = layout.panes.windows_shared
-    if state.identity == layout.identity:
-        return Loaded(state, fitted(state, layout), layout.op)
+    same = state.identity == layout.identity
+    # The steps in front of a limit are in no identity, but in the description.
+    described = bool(layout.op.all_limits) and description.describes(layout, state)
+    if same and (described or not layout.op.all_limits):
+        return Loaded(state, fitted(state, layout), layout.op, described=described)
     what = description.of(store)
-    check(changes(state.identity, what, layout))
+    check(changes(state.identity, what, layout, store))
+    if same:
+        return Loaded(state, fitted(state, layout), layout.op, what)
     if what is not None:
         _go_on(state, what.layout, layout)
         old = what.layout.op
@@ -134,7 +147,7 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
         return []
     if layout is None:
         layout = _untyped(op, what)
-    found = changes(state.identity, what, layout)
+    found = changes(state.identity, what, layout, store)
     if tasks not in (None, state.tasks):
         loses = f"keys would be looked for in the wrong task. Set spark.sql.shuffle.partitions to {state.tasks}"
         found.append(Change("tasks", str(state.tasks), str(tasks), loses))
@@ -142,29 +155,31 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
 
 
 def _untyped(op: Operation, what: Described) -> Layout:
-    """The layout of a plan over columns of unknown types."""
-    known = [name[2:] for name in what.layout.schema.names if name[:2] in ("k:", "v:", "r:")]
-    names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(known)))]
-    return Layout(op, pa.schema([(name, pa.null()) for name in names]), typed=False)
+    """The layout of a plan over columns of unknown types: those of the checkpoint have its types."""
+    known = what.layout.schema
+    columns = [name[2:] for name in known.names if name[:2] in ("k:", "v:", "r:")]
+    names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(columns)))]
+    types = [known.field(name).type if name in known.names else pa.null() for name in names]
+    return Layout(op, pa.schema(list(zip(names, types, strict=True))), typed=False)
 
 
-def changes(written: dict[str, str], what: Described | None, layout: Layout) -> list[Change]:
-    """The changes from the identity of a checkpoint to a plan; `what`: the description of the checkpoint."""
+def changes(written: dict[str, str], what: Described | None, layout: Layout, store: Store) -> list[Change]:
+    """The changes from the identity of a checkpoint to a plan; `what`: the description of the checkpoint in `store`."""
     running = layout.identity
     found = []
     for name in sorted(running.keys() | written.keys()):
         before, after = written.get(name), running.get(name)
         if before == after or (name == "types" and None in (before, after)):
             continue  # a plan without declared types learns them
-        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout)
+        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout, store)
         loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
         found.append(Change(name, before, after, loses, effect or ""))
-    return found if what is None else [*found, *_lengths(what.layout.op, layout.op)]
+    return found if what is None else [*found, *_lengths(what.layout.op, layout.op), *_rows(what, layout, store)]
 
 
 def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
     """The changes of settings that are in no identity."""
-    removed = {output.limits[number].place for output, number in flush.removed_limits(old, new)}
+    removed = {one.limit.place for one in flush.removed_limits(old, new)}
     for before, after in zip(old.all_limits, new.all_limits, strict=False):
         if before.place not in removed and before.how.limit_ms != after.how.limit_ms:
             of = "" if len(new.all_limits) == 1 else f" {after.store}"
@@ -175,7 +190,30 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
         yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
 
 
-def _effect(name: str, what: Described, new: Layout) -> str | None:
+def _rows(what: Described, new: Layout, store: Store) -> Iterator[Change]:
+    """The changes of the rows that come to a limit of both plans, if rows of the old plan wait there or leave first."""
+    for one, now in flush.limits(what.layout.op, new.op):
+        if now is None:
+            continue
+        loses = flush.loses_rows(what, new, store, one, now)
+        if loses or one.output.kind != now.output.kind:
+            of = "" if len(new.op.all_limits) == 1 else f" {now.limit.store}"
+            waits, comes = what.buffered[one.limit.place], new.of_limit(now.output, now.number)
+            before = _shown(one, waits, what.steps[one.limit.place], new.op)
+            after = _shown(now, comes.result_schema, len(comes.shape), new.op)
+            effect = "" if loses else "what waited leaves first; rows wait by the new limit from then on"
+            yield Change(f"rows of the limit{of}", before, after, _LOSES["rows"] if loses else "", effect)
+
+
+def _shown(one: OfLimit, schema: pa.Schema, steps: int, op: Operation) -> str:
+    """The rows that come to a limit as text: their kind, their columns and the number of steps that they have taken."""
+    kind = "final results" if one.output.kind == "final" else "updates"
+    others = (*op.key, START, END, TIMESTAMP, ROW_ID)
+    columns = ", ".join(f"{public_name(field.name)} {field.type}" for field in schema if field.name not in others)
+    return f"{kind} of {columns}" + (f" after {steps} step{'s' if steps > 1 else ''}" if steps else "")
+
+
+def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None:
     """Text for the user: the effect of a change on a query that goes on; None if it cannot."""
     old = what.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
@@ -189,20 +227,20 @@ def _effect(name: str, what: Described, new: Layout) -> str | None:
         same = all(f.name in new.schema.names and new.schema.field(f.name).type == f.type for f in kept)
         return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
     if name == "limit":
-        return _of_limit(what, new)
+        return _of_limit(what, new, store)
     if name == "emits":
         return _of_emits(old, new)
     return None
 
 
-def _of_limit(what: Described, new: Layout) -> str | None:
+def _of_limit(what: Described, new: Layout, store: Store) -> str | None:
     removed = flush.removed_limits(what.layout.op, new.op)
     if not removed:
         return "rows wait from now on" if not what.layout.op.all_limits else "rows wait for each limit from now on"
-    if any(flush.way_of(what, new, output, number) is None for output, number in removed):
+    if any(flush.loses_rows(what, new, store, one, None) for one in removed):
         return None
     one = len(what.layout.op.all_limits) == 1
-    of = "" if one else f" for {', '.join(output.limits[number].store for output, number in removed)}"
+    of = "" if one else f" for {', '.join(one.limit.store for one in removed)}"
     then = "; rows wait by the new limit from then on" if one else "; rows wait by the limits of the plan from then on"
     return f"what waited{of} leaves first{then if new.op.all_limits else ''}"
 

@@ -41,10 +41,19 @@ _FUNCTION = "s:0:0"
 def write(layout: Layout, state: State) -> None:
     """Put the description of `layout` into the store, unless it is there."""
     about, tables = _description(layout)
-    digest = hashlib.sha256(f"{about}{''.join(str(table.schema) for table in tables)}".encode()).hexdigest()[:16]
+    digest = _digest(about, tables)
     if state.described != digest:
         state.store.put(LAYOUT, frames.encode(frames.META, about, *tables))
         state.described = digest
+
+
+def describes(layout: Layout, state: State) -> bool:
+    """Whether the description in the store is that of `layout`."""
+    return state.described == _digest(*_description(layout))
+
+
+def _digest(about: dict[str, Any], tables: list[pa.Table]) -> str:
+    return hashlib.sha256(f"{about}{''.join(str(table.schema) for table in tables)}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

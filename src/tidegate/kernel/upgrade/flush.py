@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.columns.arrays import ints
@@ -22,11 +24,12 @@ from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
+from tidegate.kernel.state.store import Store
 from tidegate.kernel.suppress import time_limit
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.kernel.upgrade.description import Described
-from tidegate.plan import Operation, Output
-from tidegate.spec.columns import DELETED
+from tidegate.plan import Limit, Operation, Output
+from tidegate.spec.columns import DELETED, ROW_ID
 
 
 @dataclass
@@ -40,22 +43,56 @@ class Flushed:
     behind: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
 
 
-def removed_limits(old: Operation, new: Operation) -> list[tuple[Output, int]]:
-    """The limits of the old plan, as (output, number there), whose rows cannot wait for a limit of the new plan.
+@dataclass(frozen=True)
+class OfLimit:
+    """A limit of an output: the limit `number` there."""
 
-    A limit goes on at its own place, behind the same output and by the same clock.
-    """
+    output: Output
+    number: int
+
+    @property
+    def limit(self) -> Limit:
+        """The limit itself."""
+        return self.output.limits[self.number]
+
+
+def limits(old: Operation, new: Operation) -> list[tuple[OfLimit, OfLimit | None]]:
+    """Each limit of the old plan, and the limit of the new plan at its place, for the same output and clock, if any."""
     limited = [[output for output in op.all_outputs if output.limits] for op in (old, new)]
     alone = all(len(outputs) == 1 for outputs in limited)
-    goes_on = {
-        ("" if alone else output.name, limit.place, limit.how.clock) for output in limited[1] for limit in output.limits
-    }
-    return [
-        (output, number)
-        for output in limited[0]
-        for number, limit in enumerate(output.limits)
-        if ("" if alone else output.name, limit.place, limit.how.clock) not in goes_on
-    ]
+    had, has = (
+        {
+            ("" if alone else output.name, limit.place, limit.how.clock): OfLimit(output, number)
+            for output in outputs
+            for number, limit in enumerate(output.limits)
+        }
+        for outputs in limited
+    )
+    return [(one, has.get(at)) for at, one in had.items()]
+
+
+def removed_limits(old: Operation, new: Operation) -> list[OfLimit]:
+    """The limits of the old plan whose rows cannot wait for a limit of the new plan."""
+    return [one for one, now in limits(old, new) if not _takes_on(now, one)]
+
+
+def _takes_on(now: OfLimit | None, one: OfLimit) -> TypeGuard[OfLimit]:
+    """Whether the rows that wait for a limit can wait for the limit of the new plan: it takes rows of the same kind."""
+    return now is not None and now.output.kind == one.output.kind
+
+
+def loses_rows(what: Described, layout: Layout, store: Store, one: OfLimit, now: OfLimit | None) -> bool:
+    """Whether rows wait for a limit of the old plan (`limits`) that the new plan can neither keep nor let out."""
+    fits = _same_rows(what, layout, one, now) if _takes_on(now, one) else way_of(what, layout, one) is not None
+    return not fits and time_limit.holds_rows(store, one.limit.place)
+
+
+def _same_rows(what: Described, layout: Layout, one: OfLimit, now: OfLimit) -> bool:
+    """Whether rows that come to a limit take as many steps as those that wait there, and have their columns."""
+    place, schema = one.limit.place, layout.of_limit(now.output, now.number).result_schema
+    same_steps = what.steps[place] == len(now.output.steps_before(now.number))
+    same_deletions = (DELETED in what.buffered[place].names) == (DELETED in schema.names)
+    return same_steps and same_deletions and _fits(what, layout, one, schema)
 
 
 def closing_removed(old: Layout, new: Layout) -> bool:
@@ -64,26 +101,33 @@ def closing_removed(old: Layout, new: Layout) -> bool:
     return "final" in had and "updates" not in had and "updates" in has and "final" not in has
 
 
-def way_of(what: Described, layout: Layout, limited: Output, number: int) -> tuple[Output, int] | None:
+def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] | None:
     """The output by which the rows of a removed limit leave, and the number of its steps that they have taken.
 
     None if there is no such output, or if it would give them other columns than they have.
     """
     outputs = [output for output in layout.op.all_outputs if output.kind != "late"]
-    mine = [output for output in outputs if output.name == limited.name] or (outputs if len(outputs) == 1 else [])
+    mine = [output for output in outputs if output.name == one.output.name] or (outputs if len(outputs) == 1 else [])
     if not mine:
         return None
-    place = limited.limits[number].place
-    all_steps, applied, buffered = mine[0].steps, what.steps[place], what.buffered[place]
-    if applied > len(all_steps):
+    applied = what.steps[one.limit.place]
+    if applied > len(mine[0].steps):
         return None
-    shape = _shape(layout, mine[0], applied).result_schema
-    same = all(name in shape.names and _alike(buffered.field(name), shape.field(name)) for name in _values(buffered))
-    return (mine[0], applied) if same else None
+    fits = _fits(what, layout, one, _shape(layout, mine[0], applied).result_schema)
+    return (mine[0], applied) if fits else None
 
 
-def _values(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name != DELETED]
+def _fits(what: Described, layout: Layout, one: OfLimit, schema: pa.Schema) -> bool:
+    """Whether rows that wait for a limit can be rows of `schema`.
+
+    It may have more columns: new columns of the aggregation or of the table, `DELETED`, and ids of rows.
+    """
+    buffered = what.buffered[one.limit.place]
+    had, has = (made.for_kind[one.output.kind].result_types for made in (what.layout, layout))
+    free = {ROW_ID, DELETED, *(has.keys() - had.keys())}
+    lost = [f.name for f in buffered if f.name not in schema.names or not _alike(f, schema.field(f.name))]
+    added = [name for name in schema.names if name not in buffered.names]
+    return set(lost) <= {ROW_ID} and set(added) <= free
 
 
 def _alike(one: pa.Field, other: pa.Field) -> bool:
@@ -101,16 +145,22 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
     The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
     """
     found: dict[tuple[str, int], list[pa.Table]] = {}
-    for limited, number in reversed(removed_limits(what.layout.op, layout.op)):
-        way = way_of(what, layout, limited, number)
-        assert way is not None
-        output, applied = way
-        shape, limit = _shape(layout, output, applied), limited.limits[number]
+    for one, now in reversed(limits(what.layout.op, layout.op)):
+        if _takes_on(now, one) and _same_rows(what, layout, one, now):
+            continue
+        limit = one.limit
+        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
+        if _takes_on(now, one):  # no row waits (`loses_rows`)
+            continue
+        way = way_of(what, layout, one)
+        shape = layout if way is None else _shape(layout, *way)
         as_it_was = replace(shape, op=replace(shape.op, outputs=(), limits=(limit,), after=()))
         rows = time_limit.empty(as_it_was, state.store)
-        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
+        if way is None:  # no row waited
+            continue
+        output, applied = way
         rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
-        following = range(number + 1, len(output.limits))
+        following = range(one.number + 1, len(output.limits))
         to = next((n for n in following if len(output.steps_before(n)) >= applied), len(output.limits))
         left = output.steps_before(to)[applied:]
         part = map_filter.on_results(left, _as(shape.result_schema, rows), layout.op.key)
@@ -122,9 +172,10 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     """The rows with the columns of `schema`: columns that were added while rows waited are null, DELETED is false."""
     for wanted in schema:
         if wanted.name not in rows.schema.names:
-            deleted = wanted.name == DELETED
-            nothing = pa.repeat(False, rows.num_rows) if deleted else pa.nulls(rows.num_rows, wanted.type)
-            rows = rows.append_column(wanted, nothing)
+            rows = rows.append_column(wanted, pa.nulls(rows.num_rows, wanted.type))
+    if DELETED in schema.names:
+        at = rows.schema.get_field_index(DELETED)
+        rows = rows.set_column(at, DELETED, pc.fill_null(rows[DELETED], False))
     return rows.select(schema.names).cast(schema)
 
 
