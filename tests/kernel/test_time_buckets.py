@@ -58,7 +58,8 @@ def tuning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> T
     st.sampled_from(["stream", "wall"]),
     st.sampled_from(["first_update", "latest_update", "window_start"]),
     st.booleans(),
-    st.lists(st.sampled_from(["go on", "restart", "forget", "other buffer"]), min_size=14, max_size=14),
+    st.lists(st.sampled_from(["go on", "restart", "forget", "other buffer", "other limit"]), min_size=14, max_size=14),
+    st.sampled_from([0, 100, 300]),
 )
 def test_the_same_rows_at_the_same_time(
     tuning: Tuning,
@@ -68,8 +69,9 @@ def test_the_same_rows_at_the_same_time(
     measured_from: str,
     windowed: bool,
     between: list[str],
+    other_limit: int,
 ) -> None:
-    """After every batch; across restarts, in a worker that has read nothing yet, and with a buffer that changes."""
+    """After every batch; across restarts, in a worker that has read nothing yet, and with another buffer or limit."""
     assume(windowed or measured_from != "window_start")
     told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
     expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in told)
@@ -80,11 +82,41 @@ def test_the_same_rows_at_the_same_time(
             else:
                 one.pipe_batch(step)
         assert driver.read_output() == expected.read_output()
+        if then == "other limit":
+            told = [table(buffer, other_limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
+            expected = TopologyTestDriver(told[0], state=expected.state(), tuning=tuning)
         if then == "forget":
             key_index._cache.clear()
         if then != "go on":
             other = told[0 if then == "other buffer" else 1]
             driver = TopologyTestDriver(other, state=driver.state(), tuning=tuning)
+
+
+def buckets_of(driver: TopologyTestDriver) -> time_buckets.TimeBuckets:
+    """The buckets of the first limit of a table of prices."""
+    op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
+    schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
+    return time_limit._load(Layout(op, schema), driver.state().stores[0])[1]
+
+
+def test_a_longer_limit_has_wider_buckets() -> None:
+    """Otherwise a day would have more than a million, and the index of keys has numbers for 65,536 of them."""
+    driver = TopologyTestDriver(table(SPILLING, 500, "stream", "first_update", windowed=False))
+    driver.pipe_batch([{"k": n, "ts": n, "v": n} for n in range(300)])
+    day = table(SPILLING, 86_400_000, "stream", "first_update", windowed=False)
+    driver = TopologyTestDriver(day, state=driver.state())
+    driver.pipe_batch([{"k": n, "ts": 64 * n, "v": n} for n in range(300, 3_000)])
+    assert len(buckets_of(driver).logs) == 1
+    driver.pipe_batch([{"k": n, "ts": 2_000_000, "v": -n} for n in (5, 200, 2_999)])
+    driver.pipe_input({"k": -1, "ts": 86_400_000 + 64 * 2_999, "v": 0})
+    assert [row["v"] for row in driver.read_output()] == [-n if n in (5, 200, 2_999) else n for n in range(3_000)]
+
+
+def test_more_buckets_than_the_index_has_numbers_are_refused() -> None:
+    many = np.arange(70_000)
+    hashes = many.astype(np.uint64) << np.uint64(33)
+    with pytest.raises(tg.CheckpointError, match="more than 65,536 time buckets"):
+        key_index.Index().add(DictStore(), hashes, many, many.tolist())
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import CheckpointError
 from tidegate.kernel.columns.arrays import Hashes, Ints, Words
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import Store
@@ -105,6 +106,12 @@ class Index:
         if len(self.buckets) + len(fresh) > CODES:
             self._fold(store, content, live)
             known = {bucket: code for code, bucket in enumerate(self.buckets)}
+            if len(self.buckets) + len(fresh) > CODES:
+                raise CheckpointError(
+                    f"The rows of a time limit wait in more than {CODES:,} time buckets, and the index of their keys "
+                    "has no number for another one. Nothing of this batch was stored. This is a bug in tidegate; a "
+                    "shorter limit needs fewer buckets."
+                )
         known |= {bucket: len(self.buckets) + i for i, bucket in enumerate(fresh)}
         self.buckets += fresh
         names, which = np.unique(numbers, return_inverse=True)
@@ -119,6 +126,10 @@ class Index:
         self._keep(content)
         if len(content.recent) > max(store.tuning.fold_rows, self.rows // 8):
             self._fold(store, content, live)
+
+    def rename(self, buckets: dict[int, int]) -> None:
+        """Give each live bucket another number, perhaps one for several; the others are gone."""
+        self.buckets = [buckets.get(bucket, NOWHERE) for bucket in self.buckets]
 
     def clear(self, store: Store) -> None:
         """Remove the index: no key waits any more."""

@@ -9,13 +9,15 @@ same number there are in one bucket, so two keys that share a number lose or rep
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Hashes, Ints, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
@@ -25,6 +27,9 @@ from tidegate.spec.columns import OURS
 
 BUFFER_TIME = OURS + "buffer_time"
 """The column with the buffer time of a row in a bucket (ms)."""
+
+_TOO_MANY = 8
+"""Times as many buckets as a limit has in an empty buffer: a longer limit has wider buckets."""
 
 
 @dataclass
@@ -96,6 +101,31 @@ class TimeBuckets:
         most = self.store.tuning.bucket_segments
         return [n for n in names.tolist() if self.logs[n].segments > most + n % most]
 
+    def widen(self, limit_ms: int) -> None:
+        """Merge buckets if the limit has become so long that it would have too many of their width.
+
+        All rows of a bucket go to the same wider bucket, so the index only gets other numbers.
+        """
+        width = self._width_of(limit_ms)
+        if not self.logs or width <= _TOO_MANY * self.width:
+            return
+        many = self.store.tuning.buckets_per_level
+        wider = {number: number * self.width // width // many * many for number in self.logs}
+        # Ascending: a wider bucket has no larger number than its parts, so none that is still to be read.
+        merged = sorted((into, number) for number, into in wider.items())
+        for into, group in groupby(merged, key=itemgetter(0)):
+            numbers = [number for _, number in group]
+            rows = concat_tables(self.read(numbers))
+            for number in numbers:
+                self._state(number).forget(TIME_BUCKETS.place(number))
+                del self.logs[number]
+            self.append(np.full(rows.num_rows, into), rows)
+        self.index.rename(wider)
+        self.width = width
+
+    def _width_of(self, limit_ms: int) -> int:
+        return max(1, limit_ms // self.store.tuning.buckets_per_level**2)
+
     def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
         """Put entries (one row per key) into the buckets of their buffer times, and index their keys.
 
@@ -106,7 +136,7 @@ class TimeBuckets:
             return
         many = self.store.tuning.buckets_per_level
         if not self.logs:
-            self.width = max(1, limit_ms // many**2)
+            self.width = self._width_of(limit_ms)
         narrow = ints(rows[BUFFER_TIME]) // self.width
         wide = narrow // many * many
         numbers = np.where(np.isin(wide, [number // many * many for number in opened]), narrow, wide)

@@ -191,6 +191,7 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
 def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: pa.Table, clocks: Ints) -> Evicted:
     """Put rows into an unbounded buffer. Returns the rows that leave, in order."""
     how = layout.op.limit
+    buckets.widen(how.limit_ms)
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
     where = buckets.find(result_keys.hashes(layout, rows))
