@@ -73,6 +73,8 @@ def test_the_same_rows_at_the_same_time(
 ) -> None:
     """After every batch; across restarts, in a worker that has read nothing yet, and with another buffer or limit."""
     assume(windowed or measured_from != "window_start")
+    # A key that a bucket seems to have already, by a hash or because it left by a shorter limit, counts later.
+    meet, lengthened = key_index._HIGH != HIGH, False
     told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
     expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in told)
     for step, then in zip(schedule, between, strict=False):
@@ -82,7 +84,11 @@ def test_the_same_rows_at_the_same_time(
             else:
                 one.pipe_batch(step)
         assert driver.read_output() == expected.read_output()
+        if not isinstance(step, int):
+            waits = [one.metrics()["suppression_buffer_count_current"] for one in (driver, expected)]
+            assert waits[0] == waits[1] or (waits[0] < waits[1] and (meet or lengthened))
         if then == "other limit":
+            lengthened = lengthened or other_limit > limit
             told = [table(buffer, other_limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
             expected = TopologyTestDriver(told[0], state=expected.state(), tuning=tuning)
         if then == "forget":
@@ -110,6 +116,47 @@ def test_a_longer_limit_has_wider_buckets() -> None:
     driver.pipe_batch([{"k": n, "ts": 2_000_000, "v": -n} for n in (5, 200, 2_999)])
     driver.pipe_input({"k": -1, "ts": 86_400_000 + 64 * 2_999, "v": 0})
     assert [row["v"] for row in driver.read_output()] == [-n if n in (5, 200, 2_999) else n for n in range(3_000)]
+
+
+def prices(*updates: tuple[str, int]) -> TopologyTestDriver:
+    """The driver after these updates of a table behind a limit whose time buckets are 10 ms wide, a batch for each."""
+    driver = TopologyTestDriver(table(SPILLING, 40_960, "stream", "first_update", windowed=False))
+    for k, ts in updates:
+        driver.pipe_input({"k": k, "ts": ts, "v": ts})
+    return driver
+
+
+def shown_and_true(driver: TopologyTestDriver) -> tuple[float, int]:
+    (limit,) = driver.pending().limits
+    return driver.metrics()["suppression_buffer_count_current"], limit.keys
+
+
+def test_a_key_that_left_and_comes_back_counts_again() -> None:
+    """Its old bucket is still there: B waits in it."""
+    first = (("A", 0), ("B", 5), ("Z", 20_000), ("C", 40_962))
+    assert shown_and_true(prices(*first)) == (3, 3)
+    driver = prices(*first, ("A", 40_963))
+    assert shown_and_true(driver) == (4, 4)
+    driver.pipe_input({"k": "D", "ts": 40_966, "v": 0})
+    assert shown_and_true(driver) == (4, 4)
+
+
+def test_keys_of_one_hash_are_all_counted_once_their_bucket_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "_HIGH", np.uint64(0))
+    driver = prices(("A", 0), ("B", 5), ("C", 7), ("D", 40_960))
+    assert shown_and_true(driver) == (3, 3)
+    driver.pipe_input({"k": "E", "ts": 81_920, "v": 0})
+    assert shown_and_true(driver) == (1, 1)
+
+
+def test_a_state_without_the_keys_of_each_bucket_keeps_their_number() -> None:
+    driver = prices(*((f"k{n}", 1_000 * n) for n in range(30)), ("k29", 29_001))
+    buckets = buckets_of(driver)
+    saved = buckets.saved()
+    del saved["waits"]
+    old = time_buckets.TimeBuckets.load(buckets.store, saved)
+    assert (old.keys, buckets.keys) == (30, 30)
+    assert all(0 <= log.waits <= log.rows for log in old.logs.values())
 
 
 def test_more_buckets_than_the_index_has_numbers_are_refused() -> None:

@@ -36,26 +36,35 @@ _TOO_MANY = 8
 class TimeBuckets:
     """The buckets of one task; `logs` has one per number, with the earliest buffer time of its rows in `base`.
 
-    `keys` is the number of waiting keys. Two keys with one number in the index count once until their bucket is due.
+    `waits` of a log is the number of its keys. A key whose number in the index is that of another key counts when their
+    bucket is due.
     """
 
     store: Store
     width: int = 0
     logs: dict[int, Log] = field(default_factory=dict)
     index: Index = field(default_factory=Index)
-    keys: int = 0
+
+    @property
+    def keys(self) -> int:
+        """The number of waiting keys."""
+        return sum(log.waits for log in self.logs.values())
 
     @classmethod
     def load(cls, store: Store, meta: dict[str, Any]) -> TimeBuckets:
         """The buckets that `saved` described as `meta`."""
-        logs = {number: Log(*log) for number, *log in meta["buckets"]}
-        return cls(store, meta["width"], logs, Index(**meta["index"]), meta["keys"])
+        logs = {
+            number: Log(segments, rows, base, size, waits=waits)
+            for (number, segments, rows, base, size), waits in zip(meta["buckets"], _waits(meta), strict=True)
+        }
+        return cls(store, meta["width"], logs, Index(**meta["index"]))
 
     def saved(self) -> dict[str, Any]:
         """The index of the buckets, for the meta of a frame; the rows are in the store."""
         index = self.index.saved()
         buckets = [[number, log.segments, log.rows, log.base, log.size] for number, log in self.logs.items()]
-        return {"buckets": buckets, "width": self.width, "index": index, "keys": self.keys}
+        waits = [log.waits for log in self.logs.values()]
+        return {"buckets": buckets, "width": self.width, "index": index, "keys": self.keys, "waits": waits}
 
     def find(self, hashes: Hashes) -> Ints:
         """The bucket of each key, NOWHERE if none of its rows waits."""
@@ -82,7 +91,6 @@ class TimeBuckets:
             del self.logs[number]
         if not self.logs:
             self.index.clear(self.store)
-            self.keys = 0
 
     def append(self, numbers: Ints, rows: pa.Table) -> list[int]:
         """Append each row to its bucket. Returns the buckets that should be compacted."""
@@ -115,11 +123,12 @@ class TimeBuckets:
         merged = sorted((into, number) for number, into in wider.items())
         for into, group in groupby(merged, key=itemgetter(0)):
             numbers = [number for _, number in group]
-            rows = concat_tables(self.read(numbers))
+            waits, rows = sum(self.logs[number].waits for number in numbers), concat_tables(self.read(numbers))
             for number in numbers:
                 self._state(number).forget(TIME_BUCKETS.place(number))
                 del self.logs[number]
             self.append(np.full(rows.num_rows, into), rows)
+            self.logs[into] = self.logs[into]._replace(waits=waits)
         self.index.rename(wider)
         self.width = width
 
@@ -146,20 +155,30 @@ class TimeBuckets:
         numbers = earliest[group]
         moved = self.find(hashes) != numbers
         self.append(numbers, rows)
+        for number, keys in zip(*(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True):
+            self.logs[number] = self.logs[number]._replace(waits=self.logs[number].waits + keys)
         self.index.add(self.store, hashes[moved], numbers[moved], list(self.logs))
 
     def replace(self, number: int, rows: pa.Table) -> None:
         """Replace the rows of a bucket by `rows` of the same keys."""
-        earliest = self.logs[number].base
+        before = self.logs[number]
         state = self._state(number)
         state.replace(TIME_BUCKETS.place(number), rows)
-        self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=earliest)
+        self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=before.base, waits=before.waits)
 
     def _state(self, number: int) -> State:
         state = State(self.store, {}, 1)
         if number in self.logs:
             state.logs[TIME_BUCKETS.place(number)] = self.logs[number]
         return state
+
+
+def _waits(meta: dict[str, Any]) -> list[int]:
+    """The keys of each bucket. An earlier version stored only their total: then they are in proportion to the rows."""
+    if "waits" in meta:
+        return list(meta["waits"])
+    upto = np.cumsum([0, *(rows for _, _, rows, *_ in meta["buckets"])])
+    return np.diff(upto * meta["keys"] // max(int(upto[-1]), 1)).tolist()
 
 
 def expire(

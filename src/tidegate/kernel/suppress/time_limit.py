@@ -195,8 +195,9 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     restarts = how.measured_from == "latest_update"
     until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
     where = buckets.find(result_keys.hashes(layout, rows))
-    # A row so old that it is due itself makes its bucket due: its time may become the buffer time of its key.
-    old = where[(where != NOWHERE) & (ints(rows[BUFFER_TIME]) <= until)]
+    # A row so old that it is due itself makes its bucket due: its time may become the buffer time of its key. And in a
+    # bucket whose first rows may have left, the key may not wait any more.
+    old = where[(where != NOWHERE) & ((ints(rows[BUFFER_TIME]) <= until) | (where * buckets.width <= until))]
     due = sorted({*buckets.due(until), *old.tolist()})
     # Rows whose key is in a bucket that is not due are only appended to the bucket.
     follow = (where != NOWHERE) & ~np.isin(where, due)
@@ -211,16 +212,13 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
     codes = result_keys.codes(layout, both)
     expired, rest = expire(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
-    waiting_elsewhere = buckets.keys - len(np.unique(codes[buffered.num_rows : both.num_rows - int((~follow).sum())]))
     buckets.forget(due)
-    buckets.keys = max(waiting_elsewhere, 0) if buckets.logs else 0
     retained = waiting_since(both.take(pa.array(rest[0])), rest[1])
     leaving = both.take(pa.array(expired[0]))
     order = result_keys.in_order(layout, leaving, expired[1], expired[2])
     evicted = Evicted(leaving.take(order), expired[2][order], clocks[expired[1][order]])
     del waited, both, steps, codes, expired, rest, leaving  # the index needs their memory
     buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)
-    buckets.keys += retained.num_rows
     return evicted
 
 
