@@ -124,18 +124,37 @@ def test_a_page_that_is_empty_is_removed(batches: list[dict[int, Log | None]]) -
     assert index.store == small()
 
 
-@given(batches=st.lists(st.lists(st.integers(0, 99), max_size=20), max_size=8), wanted=st.lists(st.integers(0, 120)))
-def test_the_bucket_of_a_number(batches: list[list[int]], wanted: list[int]) -> None:
-    """Buckets are never removed, and the first one begins at 0."""
-    index, numbers = LogIndex(small()), {0}
-    index[0] = Log(1)
-    for batch in batches:
-        for number in batch:
-            numbers.add(number)
+NUMBERS = st.integers(0, 99)
+
+
+@given(batches=st.lists(st.tuples(st.lists(NUMBERS, max_size=20), st.lists(NUMBERS, max_size=9)), max_size=8))
+def test_the_bucket_of_a_number(batches: list[tuple[list[int], list[int]]]) -> None:
+    """The largest number up to it, wherever buckets were removed; the first bucket if there is none."""
+    index, numbers = LogIndex(small()), set[int]()
+    for added, removed in batches:
+        for number in added:
             index[number] = Log(1)
-        index = restarted(index)
-    floors = [max(number for number in numbers if number <= one) for one in wanted]
-    assert index.floors(np.array(wanted, np.int64)).tolist() == floors
+        for number in removed:
+            index.pop(number)
+        numbers = (numbers | set(added)) - set(removed)
+        first = min(numbers, default=0)
+        floors = [max((number for number in numbers if number <= one), default=first) for one in range(110)]
+        for seen in (index, index := restarted(index)):
+            assert seen.floors(np.arange(110)).tolist() == floors
+
+
+def test_the_first_bucket_of_a_page_was_removed() -> None:
+    """Its numbers belong to the last bucket of the page before, not to the bucket behind it."""
+    store = small()
+    index = LogIndex(store)
+    for number in range(0, 120, 10):
+        index[number] = Log(1)
+    index = restarted(index)
+    assert {30, 60} <= {name for name, segment in store.log if segment == -1}
+    for gone in (30, 60, 70, 80):
+        index.pop(gone)
+    for seen in (index, restarted(index)):
+        assert seen.floors(np.array([29, 35, 40, 59, 60, 85, 90])).tolist() == [20, 20, 40, 50, 50, 50, 90]
 
 
 @given(batches=st.lists(st.sets(st.integers(0, 60), max_size=9), max_size=6), gone=st.sets(st.integers(0, 60)))

@@ -192,9 +192,12 @@ class LogIndex:
             self._logs(page)
             numbers = np.array(_numbers(page) or [0], np.int64)
             return numbers[np.maximum(np.searchsorted(numbers, wanted, side="right") - 1, 0)]
-        pages = self._pages(page)
-        names = np.array([below.name for below in pages], np.int64)
-        at = np.maximum(np.searchsorted(names, wanted, side="right") - 1, 0)
+        pages = [below for below in self._pages(page) if self._totals(below).logs]
+        if not pages:
+            return np.zeros(len(wanted), np.int64)
+        # Not by name: a page keeps its name when its first log is removed.
+        firsts = np.array([self._totals(below).first for below in pages], np.int64)
+        at = np.maximum(np.searchsorted(firsts, wanted, side="right") - 1, 0)
         found = np.empty(len(wanted), np.int64)
         for place in np.unique(at).tolist():
             mine = at == place
