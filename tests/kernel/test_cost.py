@@ -108,6 +108,47 @@ def test_no_loop_over_rows(topology: str) -> None:
     assert many - few < (MANY - FEW) / 4
 
 
+ORDERED: dict[str, Any] = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
+
+JOINS: dict[str, tuple[Callable[[], Any], tuple[int, int]]] = {
+    "two tables": (lambda: tg.table("left", **ORDERED).outer_join(tg.table("right", **ORDERED)), (0, 0)),
+    "the latest row": (
+        lambda: tg.stream("left", **ORDERED).left_join(tg.table("right", **ORDERED)),
+        (0, 2 * SPAN_MS),
+    ),
+    "a row of a history": (
+        lambda: tg.stream("left", **ORDERED).left_join(tg.table("right", **ORDERED, history="1 hour")),
+        (0, 2 * SPAN_MS),
+    ),
+    "a row from before a history": (
+        lambda: tg.stream("left", **ORDERED).left_join(tg.table("right", **ORDERED, history="1 ms")),
+        (SPAN_MS // 2, 0),
+    ),
+}
+"""Joins, and the timestamps (ms) of the first record of each side: the time that later records of the side see."""
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_no_loop_over_the_changes_of_a_key(join: str) -> None:
+    """All records of the batch have one key, and most changes come behind the records that would look them up."""
+    build, first = JOINS[join]
+    op = operation(build().node)
+
+    def lines(rows: int) -> int:
+        sides = []
+        for name, time in zip(("amount", "price"), first, strict=True):
+            records = events(rows, 1, 0)
+            times = pa.array(np.append(time, records["ts"].to_numpy()[1:]))
+            sides.append(records.set_column(2, "ts", times).rename_columns({"v:amount": f"v:{name}"}))
+        layout = Layout.of_join(op, [side.schema for side in sides], sorts=False)
+        blobs = [dict(pack(layout.of_side(n, side.schema), [side], [0]))[0] for n, side in enumerate(sides)]
+        return lines_executed(lambda: Stage(layout).step(DictStore(), blobs))
+
+    lines(10)  # do one-time work before the count
+    few, many = (lines(rows) for rows in (FEW, MANY))
+    assert many - few < (MANY - FEW) / 4
+
+
 def test_the_count_sees_a_loop_over_rows() -> None:
     def loop(rows: int) -> int:
         return lines_executed(lambda: [row + 1 for row in range(rows)])

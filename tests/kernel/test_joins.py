@@ -688,6 +688,25 @@ def test_a_lookup_sees_what_came_before_its_place() -> None:
     assert found.tolist() == [1, 1, 2, 0, -1, -1, 3, -1]
 
 
+SMALL_NUMBERS = st.integers(0, 5)
+
+
+@given(
+    versions=st.lists(st.tuples(SMALL_NUMBERS, SMALL_NUMBERS, st.integers(-1, 9)), max_size=20),
+    wanted=st.lists(st.tuples(SMALL_NUMBERS, SMALL_NUMBERS, st.integers(0, 9)), max_size=20),
+)
+def test_a_lookup_finds_the_last_version_up_to_its_time_and_before_its_place(
+    versions: list[tuple[int, int, int]], wanted: list[tuple[int, int, int]]
+) -> None:
+    def last(key: int, up_to: int, before: int) -> int:
+        some = [n for n, (code, time, place) in enumerate(versions) if code == key and time <= up_to and place < before]
+        return max(some, key=lambda n: (versions[n][1], versions[n][2], n), default=-1)
+
+    lookup = Lookup.by(*np.array(versions, np.int64).reshape(-1, 3).T)
+    found = lookup.last(*np.array(wanted, np.int64).reshape(-1, 3).T)
+    assert found.tolist() == [last(*one) for one in wanted]
+
+
 def test_of_versions_at_one_instant_the_one_that_came_last_counts() -> None:
     lookup = Lookup.by(ints(0, 0, 0), ints(10, 10, 10), ints(-1, -1, 3))
     assert lookup.last(ints(0, 0), ints(10, 10), ints(3, 4)).tolist() == [1, 2]

@@ -115,19 +115,30 @@ class Lookup:
         """The version of each key with the largest rank up to `ranks` that stands before a place; -1 if none does."""
         if not len(self.codes) or not len(codes):
             return np.full(len(codes), -1)
-        at = _search(self.codes, self.rank, codes, ranks) - 1
-        found = np.full(len(codes), -1)
-        open_ = np.arange(len(codes))
-        # A version that comes later than the lookup does not count: try the version before it.
-        while len(open_):
-            here = at[open_]
-            same = (here >= 0) & (self.codes[here] == codes[open_])
-            open_, here = open_[same], here[same]
-            earlier = self.places[here] < before[open_]
-            found[open_[earlier]] = self.order[here[earlier]]
-            open_ = open_[~earlier]
-            at[open_] -= 1
-        return found
+        # A version that comes later than the lookup does not count: the version before it does.
+        at = _last_before(self.places, _search(self.codes, self.rank, codes, ranks) - 1, before)
+        fits = (at >= 0) & (self.codes[at] == codes)
+        return np.where(fits, self.order[at], -1)
+
+
+def _last_before(places: Ints, at: Ints, before: Ints) -> Ints:
+    """For each index `at` the largest one up to it whose place is less than `before`; -1 if there is none."""
+    # A first place less than all ends each search. Level k has the least place of each 2**k neighbours: a search goes
+    # up as long as there is none, to the block that ends before it, and then down to the last one in that block.
+    levels = [np.append(np.iinfo(np.int64).min, places)]
+    found, height, open_ = at + 1, np.zeros(len(at), np.int64), np.arange(len(at))
+    while True:
+        open_ = open_[levels[-1][found[open_]] >= before[open_]]
+        if not len(open_):
+            break
+        found[open_] = (found[open_] - 1) >> 1
+        height[open_] += 1
+        levels.append(np.minimum.reduceat(levels[-1], np.arange(0, len(levels[-1]), 2)))
+    for level in range(len(levels) - 2, -1, -1):
+        down = np.flatnonzero(height > level)
+        right = np.minimum(2 * found[down] + 1, len(levels[level]) - 1)
+        found[down] = right - (levels[level][right] >= before[down])
+    return found - 1
 
 
 def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
