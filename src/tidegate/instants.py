@@ -203,8 +203,8 @@ def later_ms(instant: Any, by: int) -> Any:
 
 
 def earlier_ms(instant: Any, by: int) -> Any:
-    """`instant` minus the duration `by`, which may be negative. A number or a numpy array, in ms."""
-    return instant - min(by, MAX_MS)
+    """`instant` minus the duration `by`, at most MAX_MS if that is negative. A number or a numpy array, in ms."""
+    return later_ms(instant, -by) if by < 0 else instant - min(by, MAX_MS)
 
 
 def rounded_up(ms: int) -> int:

@@ -6,10 +6,11 @@ import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.instants import Window, duration_ms, instant_ms, show_instant, show_ms
+from tidegate.instants import MAX_MS, Window, duration_ms, earlier_ms, instant_ms, later_ms, show_instant, show_ms
 
 SECOND, MINUTE, HOUR, DAY, WEEK = 1_000, 60_000, 3_600_000, 86_400_000, 604_800_000
 
@@ -188,6 +189,13 @@ def test_the_bounds_of_a_window_as_datetimes() -> None:
     assert sorted([Window(1, 2), window]) == [window, Window(1, 2)]
     with pytest.raises(OverflowError):
         _ = Window(0, 2**63 - 1).end_time
+
+
+@pytest.mark.parametrize("given", [int, lambda ms: np.array([ms])], ids=["a number", "an array"])
+def test_no_instant_is_past_the_last_one(given: Any) -> None:
+    assert later_ms(given(MAX_MS - 5), 5) == later_ms(given(MAX_MS - 5), 10) == MAX_MS
+    assert earlier_ms(given(MAX_MS - 5), -5) == earlier_ms(given(MAX_MS - 5), -10) == MAX_MS
+    assert later_ms(given(MAX_MS), -10) == earlier_ms(given(MAX_MS), 10) == MAX_MS - 10
 
 
 def test_a_window_and_its_bounds_compare_with_datetimes_and_with_epoch_ms() -> None:

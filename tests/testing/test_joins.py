@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from tidegate.instants import MAX_MS
 from tidegate.kernel.joins.stream_stream import StreamStreamJoin
 from tidegate.kernel.state.state import State
 from tidegate.plan import operation, with_row_ids
@@ -646,6 +647,15 @@ def test_joins_whose_value_joiners_are_expressions_join() -> None:
 def itself(how: Any, windows: tg.JoinWindows = WINDOWS) -> tg.KStream:
     stream = orders()
     return stream.join(stream, windows, how=how, suffixes=("_l", "_r"))
+
+
+@pytest.mark.parametrize("ts", [1_000, MAX_MS - 5])
+def test_a_window_that_begins_after_the_record_leaves_it_out_at_the_last_instants_too(ts: int) -> None:
+    cards = tg.stream("cards", key="k", timestamp="ts")
+    later = tg.JoinWindows.of_time_difference_and_grace("20 ms", "1 second").before("-10 ms")
+    driver = TopologyTestDriver(cards.join(cards, later, suffixes=("", "_next")))
+    driver.pipe_input({"k": "A", "ts": ts, "n": 1})
+    assert driver.read_output() == []
 
 
 def stored_records(driver: TopologyTestDriver) -> list[int]:
