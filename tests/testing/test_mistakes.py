@@ -6,6 +6,7 @@ import inspect
 import pydoc
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -86,11 +87,58 @@ def test_a_table_or_a_frame_is_a_batch(batch: Any, mapped: bool) -> None:
     assert [(row["k"], row["n"], row["of"]) for row in driver.read_output()] == [("b", 1, []), ("a", 2, [1, 2])]
 
 
-def test_the_types_of_a_table_are_those_of_its_columns() -> None:
-    driver = TopologyTestDriver(GROUPED.agg(largest=tg.max("v")))
-    driver.pipe_batch(pa.table({"k": ["a"], "ts": [0], "v": pa.array([1], pa.int8())}))
+STEPS: dict[str, Callable[[tg.KStream], tg.KStream]] = {
+    "no step": lambda stream: stream,
+    "filter": lambda stream: stream.filter(lambda row: True),
+    "map_values": lambda stream: stream.map_values({"v": "v"}),
+    "map_values, by a function": lambda stream: stream.map_values(lambda row: row, types={"v": pa.int8()}),
+    "select_key": lambda stream: stream.select_key(lambda row: row["k"], name="key", type="string"),
+    "merge": lambda stream: stream.merge(stream.filter(lambda row: False)),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_the_types_of_a_table_are_those_of_its_columns(steps: Callable[[tg.KStream], tg.KStream]) -> None:
+    grouped = steps(tg.stream("events", key="k", timestamp="ts")).group_by_key()
+    batch = pa.table({"k": ["a", "a"], "ts": [0, 1], "v": pa.array([100, 1], pa.int8())})
+    driver = TopologyTestDriver(grouped.agg(largest=tg.max("v")))
+    driver.pipe_batch(batch)
     with pytest.raises(tg.InputError, match="not a int8"):
         driver.pipe_input({"k": "a", "ts": 1, "v": 1000})
+    driver = TopologyTestDriver(grouped.reduce(lambda one, other: one + other + 100, "v", "x"))
+    with pytest.raises(tg.AggregationError, match="not a int8"):
+        driver.pipe_batch(batch)
+
+
+LARGE = Decimal(10**25)
+DECIMALS = pa.schema([("k", pa.decimal128(38, 0)), ("ts", pa.int64()), ("v", pa.decimal128(38, 0))])
+
+
+def test_a_table_may_hold_decimals_that_no_decimal_of_a_record_holds() -> None:
+    batch = pa.table({"k": [LARGE], "ts": [0], "v": [LARGE]}, DECIMALS)
+    for stream in (STREAM, STREAM.filter(lambda row: True), STREAM.map_values({"v": pc.field("v")})):
+        driver = TopologyTestDriver(stream.group_by_key().agg(largest=tg.max("v")))
+        driver.pipe_batch(batch)
+        assert [(row["k"], row["largest"]) for row in driver.read_output()] == [(LARGE, LARGE)]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_columns_that_a_function_leaves_as_they_are_keep_their_types(declared: bool) -> None:
+    """The types of other columns come from its values: not from those of the table, and not from one value alone."""
+    stream = tg.stream("events", key="k", timestamp="ts", schema=DECIMALS if declared else None)
+    mapped = stream.map_values(lambda row: {"w": len(str(row["v"]))}).map_values({"v": pc.field("w") / 2.0})
+    driver = TopologyTestDriver(mapped.group_by_key().agg(largest=tg.max("v")))
+    for v in (LARGE, Decimal(1)):
+        record = {"k": LARGE, "ts": 0, "v": v}
+        driver.pipe_batch([record] if declared else pa.table({n: [value] for n, value in record.items()}, DECIMALS))
+    assert [(row["k"], row["largest"]) for row in driver.read_output()] == [(LARGE, 13.0), (LARGE, 13.0)]
+
+
+def test_a_column_of_a_table_without_values_gets_its_type_later() -> None:
+    driver = TopologyTestDriver(STREAM.map_values({"w": pc.field("v") * 2}).group_by_key().agg(largest=tg.max("w")))
+    for v in (None, 1.25):
+        driver.pipe_batch(pa.table({"k": ["a"], "ts": [0], "v": [v]}))
+    assert [row["largest"] for row in driver.read_output()] == [2.5]
 
 
 def test_dir_shows_every_name() -> None:

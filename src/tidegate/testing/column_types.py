@@ -35,6 +35,11 @@ class Types:
             return cls()
         return cls({f.name: f.type for f in schema}, declared=True)
 
+    @property
+    def known(self) -> bool:
+        """Whether the type of each column, and of each part of it, is known."""
+        return not any(map(_unknown, self.columns.values()))
+
     def learn(self, records: Sequence[Record]) -> None:
         """Learn the types of columns, and of parts of nested ones, that were not known or had no value yet."""
         unknown = {name for name, kind in self.columns.items() if _unknown(kind)}

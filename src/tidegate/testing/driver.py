@@ -158,10 +158,8 @@ class TopologyTestDriver:
         entries = [entry.copy() for entry in self._entries]
         taken: list[list[Record]] = []
         for entry in entries:
-            if schema is not None:
-                entry.inputs.learn(schema, stream)
-                if self._nodes and entry.inputs.reads(stream) and all(b.is_source for b in entry.inputs.branches):
-                    entry.types.learn_schema(schema)
+            for stepped in entry.inputs.learn(schema, stream):
+                entry.types.learn_schema(stepped)
             taken.append(entry.inputs.take(records, stream, self._piped) if entry.inputs.reads(stream) else [])
         if self._drained:
             raise drained()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
-from tidegate.spec.steps import MapValues
+from tidegate.spec.steps import Filter, MapValues
 from tidegate.testing.column_types import Types
 from tidegate.testing.records import INPUT, Record
 
@@ -39,11 +39,20 @@ class Inputs:
         """Whether an input has this name; True if `name` is None."""
         return name is None or any(branch.name == name for branch in self.branches)
 
-    def learn(self, schema: pa.Schema, name: str | None) -> None:
-        """Learn the column types of a table that is piped into `name`."""
+    def learn(self, schema: pa.Schema | None, name: str | None) -> list[pa.Schema]:
+        """Learn the column types of a table that is piped into `name`; `schema` is None for records without types.
+
+        Returns columns after the steps that `types` does not have: of the table, and of a declared schema in front of a
+        function without types.
+        """
         for stream, types in self.types_of.items():
-            if name in (None, stream):
+            if schema is not None and name in (None, stream):
                 types.learn_schema(schema)
+        return [
+            _after_steps(branch, self.types_of[branch.name])
+            for branch in self._named(name)
+            if schema is not None or (branch.schema is not None and not _typed(branch))
+        ]
 
     def types(self) -> Types:
         """The types after the steps, if schemas and steps declare them."""
@@ -57,9 +66,12 @@ class Inputs:
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name` after the steps of each stream with this source, in order."""
-        mine = [branch for branch in self.branches if name in (None, branch.name)]
-        taken = [entry for branch in mine for entry in self._through(branch, records, start)]
+        taken = [entry for branch in self._named(name) for entry in self._through(branch, records, start)]
         return [record for _, record in sorted(taken, key=lambda entry: entry[0])]
+
+    def _named(self, name: str | None) -> list[Stream]:
+        """The streams with this source; all of them if `name` is None."""
+        return [branch for branch in self.branches if name in (None, branch.name)]
 
     def _through(self, stream: Stream, records: Sequence[Record], start: int) -> list[tuple[int, Record]]:
         done = list(enumerate(records))
@@ -80,6 +92,19 @@ class Inputs:
 
 def _numbered(stream: Stream) -> bool:
     return stream.number is not None and stream.partition is not None
+
+
+def _after_steps(stream: Stream, types: Types) -> pa.Schema:
+    """The columns after the steps whose types do not depend on values."""
+    rows = pa.schema(list(types.columns.items())).empty_table()
+    known = types.known
+    for step in stream.steps:
+        if isinstance(step, MapValues) and not (known := known and step.typed):
+            # Types of new columns depend on what a function returns, or on a column that had no value yet.
+            rows = rows.select([name for name in rows.schema.names if name in step.kept])
+        elif not isinstance(step, Filter):
+            rows = map_filter.apply_steps([step], rows)
+    return rows.schema
 
 
 def _typed(stream: Stream) -> bool:
