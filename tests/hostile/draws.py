@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from hostile import kinds
 from hostile.case import Case
+from hostile.functions import REMOVED
 from hostile.kinds import KEYS, NESTED, NUMBERS, ORDERED, VALUES, Kind
 from hostile.scenario import AnyWindows, Call, Output, Row, Scenario, Sliding, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
@@ -179,7 +180,29 @@ class Draw:
             return made
         silent, since = self.random.choice(partitions), self.random.randrange(1, len(made.batches))
         places = ((n, i) for n, batch in enumerate(made.batches) for i in range(len(batch)) if n >= since)
-        return made.without({(n, i) for n, i in places if made.batches[n][i][made.order[0]] == silent})
+        made = made.without({(n, i) for n, i in places if made.batches[n][i][made.order[0]] == silent})
+        return self.idle_without_records(made, since + 1)
+
+    def idle_without_records(self, made: Scenario, number: int) -> Scenario:
+        """Lets the silent partition, and no other, count as idle when a filter removes the whole batch `number`."""
+        if made.idle_after is None or number >= len(made.batches) or self.spark:
+            return made
+        if not any(step.what == "Kept" for step in made.steps):
+            (column, _), *_ = self.values
+            made = replace(made, steps=(Step("filter", "Kept", column), *made.steps))
+        heard, clocks = made.clocks[number - 2], made.clocks
+        moved = [heard + made.idle_after // 2, heard + made.idle_after]
+        later = [clock - clocks[number] + moved[-1] for clock in clocks[number + 1 :]]
+        return self.emptied(replace(made, clocks=[*clocks[: number - 1], *moved, *later]), number)
+
+    def emptied(self, made: AnyCase, number: int) -> AnyCase:
+        """The case, with a batch of which filters in front remove all records."""
+        removed = [
+            {step.column: REMOVED[dict(source.columns)[step.column]] for step in source.steps if step.what == "Kept"}
+            for source in made.sources
+        ]
+        emptied = [record | removed[made.side_of(number, i)] for i, record in enumerate(made.batches[number])]
+        return replace(made, batches=[emptied if n == number else batch for n, batch in enumerate(made.batches)])
 
     def vectorized(self, made: Scenario) -> Scenario:
         """Sometimes makes the function work on Arrow arrays."""

@@ -383,13 +383,17 @@ class Weight(_OfColumn):
 # -- steps of streams -------------------------------------------------------------------------------------------
 
 
+REMOVED = {"pa.int64()": 3, "pa.string()": "zz"}
+"""By the type of its column, the value of a record that `Kept` removes."""
+
+
 class Kept(_OfColumn):
     """A filter that empties the record, and whose truth is no boolean."""
 
     def __call__(self, row: Row) -> Any:
         value = row.pop(self.column)
         row.clear()
-        return "yes" if value is None else np.bool_(value not in (3, "zz"))
+        return "yes" if value is None else np.bool_(value not in REMOVED.values())
 
 
 class Part(_OfColumn):

@@ -152,8 +152,10 @@ class JoinedTruth:
             return self.join.batch(self._arrivals(number))
         clock, arrivals = self.what.clocks[number], self._arrivals(number)
         came, join = any(one.side == "left" for one in arrivals), self.join.join
+        # Records that a filter removes do not arrive, but time does not go on in their batch either.
+        read = any(self.what.side_of(number, place) == 0 for place in range(len(self.what.batches[number])))
         # In the driver the time that passes before a batch is a step of its own.
-        passed = -1 if self.ticks and came else self.idle.reached(clock)
+        passed = -1 if self.ticks and read else self.idle.reached(clock)
         rows = self.join.passed(passed) if not self.ticks else []
         rows += self.join.batch(arrivals, clock)
         if self.ticks:

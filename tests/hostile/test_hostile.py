@@ -23,7 +23,7 @@ from hostile.stored import Misfit, stored
 from oracle import Sessions
 from tidegate.kernel.columns import runs
 from tidegate.kernel.columns.words import as_words
-from tidegate.kernel.exchange import partial_aggregates, retract_insert, to_stream
+from tidegate.kernel.exchange import partial_aggregates, retract_insert, stream_clock, to_stream
 from tidegate.kernel.state import frames, state, without_repeats
 from tidegate.kernel.time import slowest_partition
 from tidegate.kernel.time.idle import Idle
@@ -212,6 +212,12 @@ def test_time_that_does_not_go_on_without_records_is_found(monkeypatch: pytest.M
 def test_a_partition_that_never_counts_as_idle_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds stream time back for ever."""
     monkeypatch.setattr(slowest_partition, "is_idle", lambda *given: False)
+    assert any(run(what).problem for what in map(scenario, range(500)) if "time: idle_after" in what.kinds)
+
+
+def test_removed_records_that_make_a_partition_idle_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only batches with records check which partitions are idle."""
+    monkeypatch.setattr(stream_clock, "reports_more", lambda *given: True)
     assert any(run(what).problem for what in map(scenario, range(500)) if "time: idle_after" in what.kinds)
 
 

@@ -243,6 +243,70 @@ def test_a_silent_partition_without_idle_after_holds_for_ever() -> None:
     assert driver.metrics()["stream_time"] == 4 * SECOND
 
 
+Read = tuple[int, str, list[dict[str, Any]]]
+"""A batch: the wall clock (ms), the name of the input, and the records."""
+
+
+def by_driver_and_tasks(table: tg.KTable, batches: list[Read], tasks: int) -> list[Any]:
+    """For the driver and for several tasks: the rows of each batch in order, and the number of late records."""
+    driver, run = TopologyTestDriver(table), layout.Tasks(table.node, tasks, as_spark=True)
+    by_driver, by_tasks, now = [], [], 0
+    for clock, name, records in batches:
+        driver.advance_wall_clock(f"{clock - now} ms")
+        now = clock
+        driver.pipe_batch(records, name)
+        by_driver.append(sorted(out(driver)))
+        by_tasks.append(
+            sorted((row["k"], row["window"].start, row["count"]) for row in run.batch([(name, records)], clock))
+        )
+    return [(by_driver, driver.drops["late"]), (by_tasks, sum(dropped["late"] for dropped in run.dropped))]
+
+
+def at(key: str, second: int, partition: int, offset: int) -> dict[str, Any]:
+    return {"k": key, "ts": second * SECOND, "p": partition, "o": offset}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_batch_of_filtered_records_does_not_check_which_partitions_are_idle(tasks: int) -> None:
+    clock = {"stream_time": "min_partition", "idle_after": "5 minutes"}
+    events = tg.stream("events", key="k", timestamp="ts", **ORDER, schema=SCHEMA, **clock)
+    kept = events.filter(lambda row: row["k"] != "removed").group_by_key()
+    table = kept.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
+    batches = [
+        (0, "events", [at("A", 100, 0, 0), at("B", 4, 1, 0)]),
+        (4 * MINUTE, "events", [at("A", 200, 0, 1)]),
+        (6 * MINUTE, "events", [at("removed", 210, 0, 2)]),
+        (6 * MINUTE, "events", [at("B", 5, 1, 1)]),
+        (6 * MINUTE, "events", [at("A", 300, 0, 3), at("B", 300, 1, 2)]),
+    ]
+    rows = [[], [], [], [], [("A", 100 * SECOND, 1), ("A", 200 * SECOND, 1), ("B", 0, 2)]]
+    assert by_driver_and_tasks(table, batches, tasks) == [(rows, 0), (rows, 0)]
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_join_without_new_rows_does_not_check_which_partitions_behind_it_are_idle(tasks: int) -> None:
+    """The join reports its stream time with each of its batches, also if a filter removes all of its records."""
+    clock: dict[str, Any] = {"stream_time": "min_partition", "idle_after": "5 minutes"}
+    left, right, third = (
+        tg.stream(name, key="k", timestamp="ts", **ORDER, schema=SCHEMA, **clock).map_values({name: "k"})
+        for name in ("left", "right", "third")
+    )
+    kept = left.filter(lambda row: row["k"] != "removed")
+    joined = kept.join(right, tg.JoinWindows.of_time_difference_with_no_grace("1 second")).map_values({"third": "left"})
+    merged = joined.merge(third).group_by_key()
+    table = merged.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
+    batches = [
+        (0, "left", [at("A", 100, 0, 0)]),
+        (0, "third", [at("B", 4, 0, 0)]),
+        (4 * MINUTE, "right", [at("A", 100, 0, 0)]),
+        (6 * MINUTE, "left", [at("removed", 210, 0, 1)]),
+        (6 * MINUTE, "third", [at("B", 5, 0, 1)]),
+        (6 * MINUTE, "third", [at("B", 90, 0, 2)]),
+    ]
+    rows = [[], [], [], [], [], [("B", 0, 2)]]
+    assert by_driver_and_tasks(table, batches, tasks) == [(rows, 0), (rows, 0)]
+
+
 # --- a step that raises --------------------------------------------------------------------------------------------
 
 

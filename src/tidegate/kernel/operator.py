@@ -42,7 +42,7 @@ class Operator(ABC):
     def move_time(self, state: State, batch: Batch) -> None:
         """Set the stream times that the records of a batch see (`batch.fold`), and advance `state.stream_time`."""
         clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
-        batch.fold = stream_clock.fold(clock, batch.chunks, state, state.stream_time, inputs)
+        batch.fold = stream_clock.fold(clock, batch.chunks, batch.has_records, state, state.stream_time, inputs)
         state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.has_records, state, batch.fold.stream_time)
 
     def shown_time(self, state: State) -> int:

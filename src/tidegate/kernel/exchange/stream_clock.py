@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.idle import Idle
-from tidegate.kernel.time.slowest_partition import SlowestFold, with_inputs
+from tidegate.kernel.time.slowest_partition import SlowestFold, reports_more, with_inputs
 from tidegate.kernel.time.stream_time import Chunk, Fold
 from tidegate.spec.clock import Clock
 
 
-def fold(clock: Clock, chunks: Sequence[Chunk], state: State, stream_time: int, inputs: int = 0) -> Fold:
+def fold(
+    clock: Clock, chunks: Sequence[Chunk], has_records: bool, state: State, stream_time: int, inputs: int = 0
+) -> Fold:
     """The stream time before each chunk and after the batch; `stream_time`: before the batch (ms).
 
-    inputs  number of inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
+    has_records  whether the batch had any record; one that a step before removed is none
+    inputs       number of inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
     """
-    if not clock.slowest or not chunks:
+    if not clock.slowest:
         return Fold(chunks, stream_time)
+    if not (has_records or any(reports_more(chunk, state.partitions) for chunk in chunks)):
+        # Only batches with records check which partitions are idle.
+        return Fold([replace(chunk, reported=None) for chunk in chunks], stream_time)
     reached = with_inputs(state.partitions, inputs, state.wall_clock)
     found = SlowestFold(list(chunks), stream_time, reached, state.wall_clock, clock.idle_after_ms)
     state.partitions = found.partitions

@@ -89,7 +89,7 @@ class StreamTableJoin(JoinOperator):
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
         chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
-        fold = stream_clock.fold(clock, chunks, state, state.input_times[LEFT])
+        fold = stream_clock.fold(clock, chunks, has_records, state, state.input_times[LEFT])
         ceilings = np.full(len(batch.chunks), MAX_MS)
         if (of_chunks := fold.ceilings) is not None:
             ceilings[mine] = of_chunks

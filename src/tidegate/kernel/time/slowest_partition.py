@@ -84,6 +84,12 @@ def partition_of(chunk: Chunk) -> Partition:
     return str(chunk.source) if chunk.partition is None else chunk.partition
 
 
+def reports_more(chunk: Chunk, reached: dict[Partition, Reached]) -> bool:
+    """Whether an operator reports its stream time with the chunk for the first time, or a later one than before."""
+    before = reached.get(partition_of(chunk))
+    return chunk.reported is not None and (before is None or chunk.reported > before.time)
+
+
 def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int) -> dict[Partition, Reached]:
     """`reached`, with a partition that has reached no time for each input of a join that was not heard of yet.
 
