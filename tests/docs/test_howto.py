@@ -11,6 +11,7 @@ from docs.pages import ROOT, Block, blocks, run, text
 
 DOCS = ROOT / "docs"
 QUICKSTART = DOCS / "tutorial" / "quickstart.md"
+COOKBOOK = DOCS / "howto" / "cookbook.md"
 KAFKA_STREAMS = DOCS / "howto" / "from-kafka-streams.md"
 ELSEWHERE = {"end_ms", "windows_for", "type", "to_df"}
 """Parts of a value that need no row in a table of operators, besides those that other rows have."""
@@ -39,6 +40,13 @@ def test_every_supported_operator_has_a_row() -> None:
         if row.status == "supported" and row.here.startswith(("tg.", "tidegate.testing."))
     }
     assert supported - written - ELSEWHERE == {"StrictBuffer", "EagerBuffer"}
+
+
+def test_no_function_of_a_recipe_calculates_with_the_time_of_a_record() -> None:
+    """It is a number if numbers are piped into the driver, but a datetime on Spark."""
+    recipes = "\n".join(block.code for block in blocks(COOKBOOK))
+    assert "def parts(row):" in recipes
+    assert not re.findall(r"""row\[["']ts["']\] *[-+*/%]""", recipes)
 
 
 def program() -> Block:

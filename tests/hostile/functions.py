@@ -410,7 +410,7 @@ class Part(_OfColumn):
 
 
 class Doubled(_OfColumn):
-    """New values; old nested values are changed on the way."""
+    """New values, and all other columns as they are; old nested values are changed on the way."""
 
     def __init__(self, column: str, names: list[str]) -> None:
         super().__init__(column)
@@ -425,8 +425,9 @@ class Doubled(_OfColumn):
                 value["no field"] = row
         if isinstance(values[self.column], int) and not isinstance(values[self.column], bool):
             values[self.column] = np.int64(values[self.column])
+        given = row | values
         row.clear()
-        return values
+        return given
 
 
 class Cut(Doubled):

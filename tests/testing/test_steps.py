@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -299,6 +300,19 @@ def test_a_function_that_raises_names_step_key_and_record() -> None:
 )
 def test_values_that_are_none(mapper: Any, types: Any, said: str) -> None:
     assert said in message(lambda: piped(events().map_values(mapper, types=types), record("a", 1, 0)))
+
+
+def test_a_function_may_give_a_key_that_is_nan_as_it_is() -> None:
+    """All NaN are one key (docs/semantics.md, keys), although no NaN equals another."""
+    wider = events().map_values(lambda row: {**row, "w": row["v"] + 1}).group_by_key().agg(w=tg.sum("w"))
+    rows = piped(wider, record(math.nan, 1, 0), record(-math.nan, 2, 1))
+    assert [row["w"] for row in rows] == [2, 5]
+
+
+@pytest.mark.parametrize(("key", "given"), [(math.nan, 1.0), (1.0, math.nan)])
+def test_a_function_gives_no_other_key_than_nan(key: float, given: float) -> None:
+    said = message(lambda: piped(events().map_values(lambda row: {"k": given}), record(key, 1, 0)))
+    assert f"gave {given!r} for 'k', which is no value and must stay" in said
 
 
 def test_definitions_that_cannot_be() -> None:

@@ -198,7 +198,7 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
         new = {}
         for name, value in values.items():
             if name in kept:
-                if value != record.get(name):
+                if not _same(value, record.get(name)):
                     raise _refused(step, record, f"gave {value!r} for {name!r}, which is no value and must stay")
             elif types and name not in types:
                 raise _refused(step, record, f"gave a column {name!r}, of which `types` says nothing")
@@ -213,6 +213,12 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
     kept = frozenset(step.kept)
     made = _called(step, mapper, rows, taken)
     return {name: _typed(step, name, [v.get(name) for v in made], types.get(name)) for name in takers}
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Whether two values are equal; a NaN equals another NaN, as in keys."""
+    both_nan = all(isinstance(one, float | np.floating) and np.isnan(one) for one in (value, other))
+    return both_nan or bool(value == other)
 
 
 def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Taker) -> list[Any]:
