@@ -423,8 +423,9 @@ class StreamTableJoin:
         self.table.add(key, value, timestamp)
 
     def _leave(self) -> list[JoinedRow]:
-        """3: records that are due at the stream's time, by (timestamp, key bytes, arrival)."""
-        due = [r for r in self.waiting if self.stream_time >= r.timestamp + (self.grace or 0)]
+        """3: records that are due at the stream's time, by (timestamp, key bytes, arrival); without a grace all are."""
+        grace = self.grace
+        due = [r for r in self.waiting if grace is None or self.stream_time >= r.timestamp + grace]
         self.waiting = [record for record in self.waiting if record not in due]
         return [row for record in sorted(due, key=Taken.place) for row in self._look_up(record)]
 

@@ -251,13 +251,23 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
 
 
 def by_the_slowest(
-    case: Case, batches: list[list[tuple[int, Row]]], clocks: list[int], idle_after: int | None
+    case: Case,
+    batches: list[list[tuple[int, Row]]],
+    clocks: list[int],
+    idle_after: int | None,
+    changes: dict[int, Case] | None = None,
 ) -> tuple[list[Counter[JoinedRow]], list[int], Counter[str]]:
-    """The rows of each batch, and the stream's own time after it; the order of a batch is that of `by_oracle`."""
+    """The rows of each batch, and the stream's own time after it; the order of a batch is that of `by_oracle`.
+
+    changes  by number of a batch: the join from that batch on
+    """
     case = replace(case, grace=case.grace or None)  # without a grace nothing waits, whatever the clock
     oracle, before, found, times = case.oracle, -1, [], []
     own = StreamsTime(idle_after)
-    for batch, clock in zip(batches, clocks, strict=True):
+    for number, (batch, clock) in enumerate(zip(batches, clocks, strict=True)):
+        rows: Counter[JoinedRow] = Counter()
+        if changes and (now := changes.get(number)):
+            rows.update(oracle.change(now.history, now.grace or None))
         ordered = sorted(batch, key=lambda one: one[1]["offset"])
         mine = [record for side, record in ordered if side == 0]
         moves = [(record["partition"], record["ts"] if valid(case, 0, record) else -1) for record in mine]
@@ -268,10 +278,9 @@ def by_the_slowest(
             at = (side, record["partition"])
             seen[at] = max(seen.get(at, -1), record["ts"] if valid(case, side, record) else -1)
             entries.append((max(seen[at], before), 1 - side, record["partition"], record["offset"], side, record))
-        rows: Counter[JoinedRow] = Counter()
         for *_, side, record in sorted(entries, key=lambda entry: entry[:4]):
-            now = sees.get(id(record))
-            rows.update(oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now))
+            own_time = sees.get(id(record))
+            rows.update(oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=own_time))
         rows.update(oracle.advance(own.now))
         before = max([before, *seen.values()])
         found.append(rows)
@@ -312,6 +321,25 @@ def test_layouts_by_the_slowest_partition(small: bool, case: Case, idle_after: i
         got = many.batch([(SIDES[side], part) for (side, _), part in parts.items()], clock)
         assert Counter(map(shown, got)) == rows
     assert nonzero(sum(many.dropped, Counter())) == nonzero(drops)
+
+
+@given(batches=placed(), how=st.sampled_from(["inner", "left"]), data=st.data())
+def test_another_grace_by_the_slowest_partition(batches: list[list[tuple[int, Row]]], how: str, data: Any) -> None:
+    """Records of a fast partition wait ahead of the stream's own time, and go by the new lengths too."""
+    graces = [data.draw(st.sampled_from([40, 40, 3, 0, None])) for _ in batches]
+    joins = [Case(how, False, 40, grace, clock=slowest(None)) for grace in graces]
+    case, *later = joins or [Case(how, False, 40, 40, clock=slowest(None))]
+    changes = {number: now for number, now in enumerate(later, 1) if now != joins[number - 1]}
+    wanted, _, drops = by_the_slowest(case, batches, [0] * len(batches), None, changes)
+    tasks, dropped = data.draw(st.integers(1, 3)), Counter[str]()
+    many = Tasks(case.table(ordered=True).node, tasks)
+    for number, (batch, rows) in enumerate(zip(batches, wanted, strict=True)):
+        if number in changes:
+            dropped.update(sum(many.dropped, Counter()))
+            many = Tasks(changes[number].table(ordered=True).node, tasks, many)
+        read = [(SIDES[side], [prepared(case, SIDES[side], record)]) for side, record in batch]
+        assert Counter(map(shown, many.batch(read))) == rows, number
+    assert nonzero(dropped + sum(many.dropped, Counter())) == nonzero(drops)
 
 
 @given(case=cases(), stream=records())

@@ -286,6 +286,24 @@ def test_a_shorter_grace_looks_up_what_has_waited_for_it_before_the_next_batch()
     assert found(driver, order("a", 22)) == [(22, 3)]
 
 
+def test_without_a_grace_records_ahead_of_the_slowest_partition_leave_too() -> None:
+    def by_the_slowest(grace: str | None) -> tg.KStream:
+        slowest = orders(stream_time="min_partition", partition="p", offset="o", schema=None)
+        return slowest.left_join(prices(history="1 minute"), grace=grace)
+
+    def placed(partition: int, ts: int) -> tuple[str, dict[str, Any]]:
+        return "orders", {"k": "a", "ts": ts, "p": partition, "o": ts}
+
+    # 12 and 17 are near each other, 90 is far ahead.
+    driver = TopologyTestDriver(by_the_slowest("40 ms"))
+    assert rows(driver, placed(1, 12), placed(0, 17), placed(0, 90)) == []
+    driver = changed(driver, by_the_slowest(None), "are looked up before the next batch")
+    left = rows(driver, ("prices", {"k": "a", "ts": 13, "gone": False, "b": 5}))
+    assert [row["timestamp"] for row in left] == [12, 17, 90]
+    assert driver.read_state("join-left") == []
+    assert [row["b"] for row in rows(driver, placed(0, 91))] == [5]
+
+
 def test_a_longer_grace_lets_wait_longer_but_nothing_twice() -> None:
     driver = TopologyTestDriver(looking_up(grace="10 ms"))
     assert found(driver, price("a", 0, 1), order("a", 10), order("a", 19), order("a", 20)) == [(10, 1)]

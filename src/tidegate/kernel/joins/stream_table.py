@@ -110,9 +110,11 @@ class StreamTableJoin(JoinOperator):
         (records, changes), (stream, table) = self.receive(state, batch, RIGHT)
         state.looked_up_to = max(looked_up_to, state.input_times[LEFT])
         kept = self._kept(state, batch, changes, table)
-        looked_up = self._looked_up(state, records, stream, looked_up_to, at_end=closes_at == MAX_MS)
+        # Without a grace no record waits, not even one that is ahead of the stream's own time.
+        all_leave = closes_at == MAX_MS or not self._joined.grace_ms
+        looked_up = self._looked_up(state, records, stream, looked_up_to, all_leave)
         rows = self._rows(state, looked_up, changes, kept, table)
-        self._store_waiting(state, looked_up, at_end=closes_at == MAX_MS)
+        self._store_waiting(state, looked_up, all_leave)
         return [rows]
 
     def effect_of_grace(self, longer_ms: int) -> str:
@@ -170,12 +172,14 @@ class StreamTableJoin(JoinOperator):
 
     # -- records of the stream ---------------------------------------------------------------------------------------
 
-    def _looked_up(self, state: State, records: Arrived, stream: Progress, looked_up_to: int, at_end: bool) -> _Records:
+    def _looked_up(
+        self, state: State, records: Arrived, stream: Progress, looked_up_to: int, all_leave: bool
+    ) -> _Records:
         columns, grace = side_columns(self.layout, LEFT), self._joined.grace_ms
         tables = [self.layout.of_side(LEFT).schema.empty_table().select(columns)]
         times, come, starts = [], [], [np.zeros(0, np.int64)]
         waiting = OpenRecords.of(state, LEFT, preserved=False)
-        for start in waiting.between(0, MAX_MS if at_end else stream.after - grace):
+        for start in waiting.between(0, MAX_MS if all_leave else stream.after - grace):
             rows = waiting.read(start)
             rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > looked_up_to))
             tables.append(conformed(rows, columns))
@@ -201,16 +205,16 @@ class StreamTableJoin(JoinOperator):
         overdue = at_once & ((due < seen) | ~keyed)
         places = np.where(at_once, own, places)
         last = int(own.max(initial=-1)) + int(stream.places.max(initial=-1)) + 2
-        if at_end:
+        if all_leave:
             places, reached = np.where(reached | at_once, places, last), np.ones(len(at), bool)
         what = np.where(overdue, _AT_ONCE, _DUE)
-        waits = ~(reached | at_once) if grace else np.zeros(len(at), bool)
+        waits = ~(reached | at_once)
         if not grace:
             places, what = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
         whole = concat_tables(tables).combine_chunks()
         return _Records(whole, at, places, what, keyed, waits, fresh, np.concatenate(starts))
 
-    def _store_waiting(self, state: State, records: _Records, at_end: bool) -> None:
+    def _store_waiting(self, state: State, records: _Records, all_leave: bool) -> None:
         grace, looked_up_to = self._joined.grace_ms, state.looked_up_to
         waiting = OpenRecords.of(state, LEFT, preserved=False)
         at = np.flatnonzero(records.waits & records.fresh)
@@ -225,7 +229,7 @@ class StreamTableJoin(JoinOperator):
         wait_on = np.flatnonzero(records.waits & ~records.fresh)
         starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
         for start, log in waiting.index.items():
-            if at_end or later_ms(log.closes, grace) <= looked_up_to:
+            if all_leave or later_ms(log.closes, grace) <= looked_up_to:
                 waiting.forget(start)
             elif later_ms(log.due, grace) <= looked_up_to:
                 waiting.opened_from(start, int(times[starts == start].min()))
