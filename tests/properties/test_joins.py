@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -16,14 +17,18 @@ from hypothesis import strategies as st
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamJoin
 from tidegate.instants import MAX_MS
+from tidegate.kernel.stage import Stage, Step
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies, Held
+from tidegate.kernel.state.store import Store
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 from tidegate.testing.layout import Tasks
 
 Row = dict[str, Any]
 SIDES = ("left", "right")
+END = 2**62
+"""A time at which every record has closed."""
 KEYS = ["a", "b", "é", "Z", ""]
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
 
@@ -192,8 +197,30 @@ def valid(record: Row) -> bool:
     return record["k"] is not None and record["n"] is not None and record["ts"] is not None and record["ts"] >= 0
 
 
-def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[list[Counter[JoinedRow]], Counter[str]]:
-    """The rows of each batch: records in the order (stream time seen, left before right, partition, offset)."""
+class AtEnd(Stage):
+    """Takes a batch as the whole of a static input."""
+
+    def step(
+        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+    ) -> Step:
+        return super().step(store, blobs, end_of_input=True, wall_clock=wall_clock)
+
+
+def static(table: Any, parts: list[tuple[str, list[Row]]], tasks: int) -> tuple[list[Row], Counter[str]]:
+    """Rows and drops of a static input of which each part is read by a map task."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "Stage", AtEnd)
+        many = Tasks(table.node, tasks)
+        return many.batch(parts), sum(many.dropped, Counter())
+
+
+def by_oracle(
+    case: Case, batches: list[list[tuple[int, Row]]], ends: bool = False
+) -> tuple[list[Counter[JoinedRow]], Counter[str]]:
+    """The rows of each batch: records in the order (stream time seen, left before right, partition, offset).
+
+    ends  whether the input ends with each batch
+    """
     oracle, before, found = case.oracle, -1, []
     for batch in batches:
         seen: dict[tuple[int, int], int] = {}
@@ -207,7 +234,7 @@ def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[list[Co
         for now, side, _, _, record in sorted(entries, key=lambda entry: entry[:4]):
             rows += oracle.take(SIDES[side], record["k"], record["n"], record["ts"], stream_time=now)
         before = max([before, *seen.values()])
-        rows += oracle.advance(before)
+        rows += oracle.advance(END if ends else before)
         found.append(Counter(rows))
     return found, oracle.drops
 
@@ -257,6 +284,16 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         )
     assert Counter(map(shown, got)) == sum(wanted, Counter())
     assert nonzero(dropped) == nonzero(drops)
+
+
+@given(case=joins(), data=st.data())
+def test_a_static_input_ends(case: Case, data: Any) -> None:
+    """All records are one batch, behind which every record closes."""
+    batch = [record for records in data.draw(placed(case.self_join)) for record in records]
+    parts = [(SIDES[_side_of(batch, part[0])], part) for part in _by_partition(batch)]
+    got, dropped = static(case.table(ordered=True), parts, data.draw(st.integers(1, 3)))
+    [wanted], drops = by_oracle(case, [batch], ends=True)
+    assert (Counter(map(shown, got)), nonzero(dropped)) == (wanted, nonzero(drops))
 
 
 # -- the slower side -------------------------------------------------------------------------------------------------

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from oracle_slowest import StreamsTime
-from properties.test_joins import SIDES, Row, copies_of_workers, nonzero, records, small_sizes, span
+from properties.test_joins import (
+    END,
+    SIDES,
+    Row,
+    copies_of_workers,
+    nonzero,
+    records,
+    small_sizes,
+    span,
+    static,
+)
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
@@ -205,8 +215,13 @@ def valid(case: Case, side: int, record: Row) -> bool:
     return record["k"] is not None and has_value and record["ts"] is not None and record["ts"] >= 0
 
 
-def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[Counter[JoinedRow], Counter[str]]:
-    """Records in the order (stream time seen over both, the table first, partition, offset); of two tables the left."""
+def by_oracle(
+    case: Case, batches: list[list[tuple[int, Row]]], ends: bool = False
+) -> tuple[Counter[JoinedRow], Counter[str]]:
+    """Records in the order (stream time seen over both, the table first, partition, offset); of two tables the left.
+
+    ends  whether the input ends with the last batch
+    """
     oracle, before = case.oracle, -1
     rows: Counter[JoinedRow] = Counter()
     for batch in batches:
@@ -220,6 +235,8 @@ def by_oracle(case: Case, batches: list[list[tuple[int, Row]]]) -> tuple[Counter
         for *_, side, record in sorted(entries, key=lambda entry: entry[:4]):
             rows.update(taken(oracle, SIDES[side], record))
         before = max([before, *seen.values()])
+    if ends and not case.of_tables:
+        rows.update(oracle.advance(END))
     return rows, oracle.drops
 
 
@@ -245,6 +262,25 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
         got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides, tuning=tuning)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(drops)
+
+
+@given(case=st.one_of(cases(), st.just(Case("left", False, history=40, grace=40))), data=st.data())
+def test_a_static_input_ends(case: Case, data: Any) -> None:
+    """All records are one batch, and then those that wait are looked up: they see every change of the table."""
+    batch = [record for records in data.draw(placed()) for record in records]
+    parts = [(SIDES[side], [prepared(case, SIDES[side], record)]) for side, record in batch]
+    got, dropped = static(case.table(ordered=True), parts, data.draw(st.integers(1, 3)))
+    wanted, drops = by_oracle(case, [batch], ends=True)
+    assert (Counter(map(shown, got)), nonzero(dropped)) == (wanted, nonzero(drops))
+
+
+def test_a_record_that_waits_sees_the_last_change_of_a_static_input() -> None:
+    case = Case("left", False, 1000, 50)
+    order = {"k": "a", "n": 1, "ts": 100, "partition": 0, "offset": 0}
+    changes = [order | {"n": 7, "ts": 200}, order | {"n": 2, "ts": 90, "offset": 1}]
+    parts = [("left", [order]), ("right", [prepared(case, "right", change) for change in changes])]
+    rows, _ = static(case.table(ordered=True), parts, tasks=1)
+    assert [row["n_r"] for row in rows] == [2]
 
 
 # -- grace by the slowest partition of the stream --------------------------------------------------------------------

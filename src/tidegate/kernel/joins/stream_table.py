@@ -204,9 +204,9 @@ class StreamTableJoin(JoinOperator):
         seen = stream.at(own) if grace else own
         overdue = at_once & ((due < seen) | ~keyed)
         places = np.where(at_once, own, places)
-        last = int(own.max(initial=-1)) + int(stream.places.max(initial=-1)) + 2
         if all_leave:
-            places, reached = np.where(reached | at_once, places, last), np.ones(len(at), bool)
+            # At the end of the input the others see every change of the table.
+            places, reached = np.where(reached | at_once, places, MAX_MS), np.ones(len(at), bool)
         what = np.where(overdue, _AT_ONCE, _DUE)
         waits = ~(reached | at_once)
         if not grace:
