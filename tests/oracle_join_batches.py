@@ -39,6 +39,15 @@ class JoinInBatches:
     stream_time: int = -1
     times: dict[Partition, int] = field(default_factory=dict)
     joins: dict[Any, StreamJoin] = field(default_factory=dict)
+    others: StreamJoin | None = None
+    """After a change of the grace: a join that has no record, as those of all other keys."""
+
+    def change(self, grace: int) -> None:
+        """Change the grace between two batches (`StreamJoin.change`)."""
+        self.others = self.others or self.new()
+        self.others.advance(self.stream_time)
+        for join in (self.others, *self.joins.values()):
+            join.change(grace)
 
     @property
     def drops(self) -> Counter[str]:
@@ -81,7 +90,11 @@ class JoinInBatches:
         return -1 if self._silent() else min(self.times.values())
 
     def _join(self, key: Any) -> StreamJoin:
-        return self.joins.setdefault(key, self.new())
+        if key not in self.joins:
+            made = self.joins[key] = self.new()
+            if self.others is not None:
+                made.grace, made.closed_to = self.others.grace, self.others.closed_to
+        return self.joins[key]
 
 
 def _moves(arrival: Arrival) -> bool:

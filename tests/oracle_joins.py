@@ -72,10 +72,6 @@ class StreamStream:
         """7b: a record is open while S <= this, and closed for good after that."""
         return record.timestamp + self.ahead(record.side) + self.grace
 
-    def late(self, side: str, timestamp: int) -> bool:
-        """7b.4: S > t + A + max(B, 0) + g."""
-        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
-
     def preserves(self, side: str) -> bool:
         return self.how == "outer" or (self.how == "left" and side == "left")
 
@@ -93,6 +89,23 @@ class StreamJoin(StreamStream):
 
     drops: Counter[str] = field(default_factory=Counter)
     taken: list[Taken] = field(default_factory=list)
+    closed_to: int = -1
+    """Records have closed up to this stream time, by a shorter grace than now."""
+
+    def change(self, grace: int) -> None:
+        """Change the grace: what has closed stays closed; what a shorter grace closes leaves with the next record."""
+        if self.stream_time >= 0:
+            self.closed_to = max(self.closed_to, self.stream_time) + grace - self.grace
+        self.grace = grace
+
+    def closed(self, record: Taken) -> bool:
+        """Whether a record is closed: by S, or since before the grace grew."""
+        return max(self.stream_time, self.closed_to) > self.close(record)
+
+    def late(self, side: str, timestamp: int) -> bool:
+        """7b.4: S > t + A + max(B, 0) + g; S as in `closed`."""
+        reach = self.ahead(side) + max(self.back(side), 0) + self.grace
+        return max(self.stream_time, self.closed_to) > timestamp + reach
 
     def take(
         self, side: str, key: Any, value: Any, timestamp: int | None, stream_time: int | None = None
@@ -130,7 +143,7 @@ class StreamJoin(StreamStream):
 
     def _come(self, record: Taken) -> list[JoinedRow]:
         """2 and 5: its pairs, by (timestamp, arrival) of the other; then (3) itself, if it closed without a pair."""
-        found = [i for i in self.taken if self.meet(i, record) and self.stream_time <= self.close(i)]
+        found = [i for i in self.taken if self.meet(i, record) and not self.closed(i)]
         found.sort(key=lambda other: (other.timestamp, other.arrival))
         for other in found:
             other.joined = record.joined = True
@@ -142,10 +155,7 @@ class StreamJoin(StreamStream):
         alone = [
             record
             for record in self.taken
-            if self.preserves(record.side)
-            and not record.joined
-            and not record.left_alone
-            and self.stream_time > self.close(record)
+            if self.preserves(record.side) and not record.joined and not record.left_alone and self.closed(record)
         ]
         for record in alone:
             record.left_alone = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from oracle_join_batches import Arrival, JoinInBatches
 from oracle_joins import JoinedRow, StreamJoin
 from tidegate.instants import MAX_MS
 from tidegate.kernel.stage import Stage, Step
@@ -31,6 +33,8 @@ END = 2**62
 """A time at which every record has closed."""
 KEYS = ["a", "b", "é", "Z", ""]
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
+
+FIELDS = ("k", "n", "ts", "partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -346,6 +350,55 @@ def test_layouts_of_the_slower_side(case: Case, data: Any) -> None:
     got, dropped = layout.run(table, whole, tasks=tasks, splits=splits, sides=sides)
     assert Counter(map(shown, got)) == wanted
     assert nonzero(dropped) == nonzero(oracle.drops)
+
+
+@st.composite
+def crowded(draw: Any) -> list[list[tuple[int, Row]]]:
+    """Batches of records of one key, two partitions a side, near each other in time and in no order."""
+    batches, count = [], itertools.count()
+    places = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 1]), st.integers(0, 15))
+    for _ in range(draw(st.integers(2, 4))):
+        drawn = draw(st.lists(places, min_size=6, max_size=12))
+        batches.append(
+            [
+                (side, {"k": "a", "n": n, "ts": ts, "partition": partition, "offset": n})
+                for (side, partition, ts), n in zip(drawn, count, strict=False)
+            ]
+        )
+    return batches
+
+
+@pytest.mark.parametrize("clock", ["max", "min_partition"])
+@given(case=joins(), batches=crowded(), data=st.data())
+def test_another_grace_between_any_two_batches(
+    clock: str, case: Case, batches: list[list[tuple[int, Row]]], data: Any
+) -> None:
+    """Closed records stay closed; the order of a batch is that of the stream time seen, whatever has closed."""
+    case = replace(case, grace=0, self_join=False)
+    oracle, dropped = JoinInBatches(lambda: case.oracle, clock == "min_partition"), Counter[str]()
+    many = Tasks(case.table(ordered=True, clock=clock).node, data.draw(st.integers(1, 3)))
+    for number, batch in enumerate(batches):
+        if number:
+            now = replace(case, grace=data.draw(st.sampled_from([0, 3, 60, 60])))
+            oracle.change(now.grace)
+            dropped.update(sum(many.dropped, Counter()))
+            many = Tasks(now.table(ordered=True, clock=clock).node, len(many.operators[0].stores), many)
+        parts = _by_partition(batch)
+        got = many.batch([(SIDES[_side_of(batch, part[0])], part) for part in parts])
+        wanted = oracle.batch(Arrival(SIDES[side], *map(record.get, FIELDS)) for side, record in batch)
+        assert Counter(map(shown, got)) == Counter(wanted), batch
+    assert nonzero(dropped + sum(many.dropped, Counter())) == nonzero(oracle.drops)
+
+
+def test_what_has_closed_by_a_shorter_grace_does_not_change_the_order_of_a_batch() -> None:
+    """Right 1 sees 50 and left 2 sees 55, though all up to 150 has closed: 1 comes first, is open, and joins 2."""
+    case = Case(10, 10, 0, "left", self_join=False)
+    before = Tasks(case.table(ordered=True).node, 1)
+    before.batch([("left", [dict(zip(FIELDS, ("z", 0, 50, 0, 0), strict=True))])])
+    after = Tasks(replace(case, grace=100).table(ordered=True).node, 1, before)
+    left = [dict(zip(FIELDS, values, strict=True)) for values in (("x", 9, 55, 0, 1), ("a", 2, 38, 0, 2))]
+    right = [dict(zip(FIELDS, ("a", 1, 45, 0, 0), strict=True))]
+    assert [shown(row) for row in after.batch([("left", left), ("right", right)])] == [JoinedRow("a", 2, 1, 45)]
 
 
 def _by_partition(batch: list[tuple[int, Row]]) -> list[list[Row]]:

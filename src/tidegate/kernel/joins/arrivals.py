@@ -1,12 +1,14 @@
 """The records of a batch on both sides of a join, in one order, and the time progress of each side.
 
 The order is (stream time seen over both inputs, the side that comes first, partition, offset); a side without partition
-and offset is in its own order (`exchange.batch`).
+and offset is in its own order (`exchange.batch`). It is the stream time when a record arrived: a grace that has grown
+keeps records closed, but does not change their order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +28,7 @@ class Arrived:
 
     rows    the packed columns; None if no record came
     times   timestamps (ms)
-    seen    the stream time that each record sees (ms)
+    seen    the stream time that decides which records are closed for each record (ms)
     places  the place of each record in the order of both sides
     keyed   whether a record has a key; a record without one joins nothing
     """
@@ -75,20 +77,17 @@ def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrive
     """The records of both sides in order; of records that see one stream time those of the side `first` come first."""
     assert layout.op.joined is not None
     if layout.op.joined.self_join:
-        rows, sees, _ = _in_order(batch.side(LEFT))
-        left = _arrived(layout, rows, sees, 2 * np.arange(len(sees)))
+        only = _in_order(batch.side(LEFT))
+        left = _arrived(layout, only, 2 * np.arange(len(only.seen)))
         return left, Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
     found = [_in_order(batch.side(side)) for side in (LEFT, RIGHT)]
     # Both sides are sorted by the time seen: a record is behind earlier ones of its side, and others that see less.
-    seen = [times for _, times, _ in found]
+    saw = [one.actual for one in found]
     places = [
-        np.arange(len(seen[side])) + np.searchsorted(seen[1 - side], seen[side], "left" if side == first else "right")
+        np.arange(len(saw[side])) + np.searchsorted(saw[1 - side], saw[side], "left" if side == first else "right")
         for side in (LEFT, RIGHT)
     ]
-    return (
-        _arrived(layout, found[LEFT][0], seen[LEFT], places[LEFT]),
-        _arrived(layout, found[RIGHT][0], seen[RIGHT], places[RIGHT]),
-    )
+    return _arrived(layout, found[LEFT], places[LEFT]), _arrived(layout, found[RIGHT], places[RIGHT])
 
 
 def with_progress(
@@ -103,7 +102,7 @@ def with_progress(
     points = [one.running_max_points() for one in sides]
     # Records and points of time progress together; a point comes before its record, and so before records that see it.
     parts = [
-        *((seen, side != first, order, np.ones(len(seen), bool)) for side, (_, seen, order) in enumerate(found)),
+        *((one.actual, side != first, one.at, np.ones(len(one.at), bool)) for side, one in enumerate(found)),
         *((p.seen, side != first, p.order, np.zeros(len(p.seen), bool)) for side, p in enumerate(points)),
     ]
     sizes = [len(part[0]) for part in parts]
@@ -119,10 +118,7 @@ def with_progress(
     places = np.empty(len(whole), np.int64)
     places[np.lexsort(keys)] = np.arange(len(whole))
     of_left, of_right, at_left, at_right = np.split(places, np.cumsum(sizes)[:-1])
-    arrivals = (
-        _arrived(layout, found[LEFT][0], found[LEFT][1], of_left),
-        _arrived(layout, found[RIGHT][0], found[RIGHT][1], of_right),
-    )
+    arrivals = _arrived(layout, found[LEFT], of_left), _arrived(layout, found[RIGHT], of_right)
     of_stream = points[LEFT].times
     if batch.streams_time is not None:
         of_stream = np.append(
@@ -142,14 +138,30 @@ def _progress(before: int, places: Ints, times: Ints) -> Progress:
     return Progress(before, places[order][new], grown[new + 1])
 
 
-def _in_order(side: Batch, positions: bool = False) -> tuple[pa.Table | None, Ints, Ints]:
-    """The records of a side in order; the stream time that each sees, ascending; (partition, offset) if `positions`.
+class _InOrder(NamedTuple):
+    """The records of a side in order.
+
+    rows    the packed columns; None if no record came
+    seen    the stream time that decides which records are closed for each record (ms), ascending
+    actual  the stream time when each record arrived (ms), ascending
+    at      (partition, offset) of each record, if they are asked for
+    """
+
+    rows: pa.Table | None
+    seen: Ints
+    actual: Ints
+    at: Ints
+
+
+def _in_order(side: Batch, positions: bool = False) -> _InOrder:
+    """The records of a side in order; with partition and offset if `positions`.
 
     The columns of the order are dropped, unless late records leave as rows with the time that they saw.
     """
     rows = side.arrived()
     if rows is None:
-        return None, np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+        nothing = np.zeros(0, np.int64)
+        return _InOrder(None, nothing, nothing, np.zeros((0, 2), np.int64))
     order, seen = side.order(rows), ints(rows["seen"])
     actual = ints(rows["actual"]) if "actual" in rows.schema.names else None
     at = side.positions(rows) if positions else np.zeros((0, 2), np.int64)
@@ -160,17 +172,17 @@ def _in_order(side: Batch, positions: bool = False) -> tuple[pa.Table | None, In
         actual = None if actual is None else actual[order]
         at = at[order] if positions else at
     seen = np.maximum.accumulate(seen)
+    saw = seen if actual is None else np.maximum.accumulate(actual)
     if side.needed is not None:
         keyed = _keyed(side.layout, rows)
-        saw = seen if actual is None else np.maximum.accumulate(actual)
         side.needed.add(ints(rows["ts"])[keyed], saw[keyed])
-    return rows, seen, at
+    return _InOrder(rows, seen, saw, at)
 
 
-def _arrived(layout: Layout, rows: pa.Table | None, seen: Ints, places: Ints) -> Arrived:
-    if rows is None:
-        return Arrived(None, np.zeros(0, np.int64), seen, places, np.zeros(0, bool))
-    return Arrived(rows, ints(rows["ts"]), seen, places, _keyed(layout, rows))
+def _arrived(layout: Layout, side: _InOrder, places: Ints) -> Arrived:
+    if side.rows is None:
+        return Arrived(None, np.zeros(0, np.int64), side.seen, places, np.zeros(0, bool))
+    return Arrived(side.rows, ints(side.rows["ts"]), side.seen, places, _keyed(layout, side.rows))
 
 
 def _keyed(layout: Layout, rows: pa.Table) -> Flags:
