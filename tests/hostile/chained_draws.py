@@ -206,6 +206,8 @@ class ChainDraw(JoinDraw):
         """Rows in windows. Updates are counts, because rows of one key and instant have no order."""
         kinds = value_kinds(first)
         windows = self.windows()
+        if first.slowest and isinstance(windows, Batches):
+            windows = Windows(windows.size, windows.size, 0)
         final = not isinstance(windows, NoWindows | Unlimited) and self.chance(0.7)
         able = [name for name, kind in kinds.items() if kind in {KEYS["long"].code, KEYS["string"].code}]
         anew = bool(able) and self.chance(0.25)

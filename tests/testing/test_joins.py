@@ -462,6 +462,29 @@ def test_windows_behind_a_join_wait_for_its_slower_side_and_not_for_its_rows() -
     assert driver.drops["late"] == 0
 
 
+def test_batch_windows_behind_a_join_go_by_the_largest_timestamp() -> None:
+    size = tg.BatchWindows.of_size("10 ms")
+    joined = of_partitions("orders", "price").join(of_partitions("payments", "paid"), WINDOWS)
+    slowest = orders(stream_time="min_partition", partition="p", offset="o", schema=None)
+    looked_up = slowest.join(prices(history="1 minute"))
+    others = tg.stream("others", key="k", timestamp="at", stream_time="max")
+    for rows_of_join, name in (
+        (joined, "orders join payments"),
+        (looked_up, "orders join prices"),
+        (joined.merge(others), "orders join payments"),
+    ):
+        with pytest.raises(tg.DefinitionError) as caught:
+            rows_of_join.group_by_key().windowed_by(size)
+        assert str(caught.value) == (
+            "BatchWindows of 10 milliseconds put every record into the window of the stream time it sees, and rows of "
+            f"{name!r} see the time of its slowest partition before their batch. Use TimeWindows, or give the streams "
+            'of the join stream_time="max".'
+        )
+    counted = orders().join(payments(), WINDOWS).group_by_key().windowed_by(size).count()
+    found = rows(TopologyTestDriver(counted), order("a", 12), payment("a", 17))
+    assert [(row["window"].start, row["count"]) for row in found] == [(10, 1)]
+
+
 def test_rows_of_two_joins_wait_for_each_other() -> None:
     one, other = (of_partitions(name, value) for name, value in (("orders", "price"), ("payments", "paid")))
     third = of_partitions("refunds", "back")

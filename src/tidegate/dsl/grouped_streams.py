@@ -61,6 +61,13 @@ class KGroupedStream(Aggregating):
                 'stream_time="min_partition" that is the time of another partition. Use TimeWindows, or '
                 'stream_time="max".'
             )
+        join = next((branch.follows for branch in self.stream.branches if branch.follows is not None), None)
+        if isinstance(windows, BatchWindows) and join is not None:
+            raise DefinitionError(
+                f"{windows} put every record into the window of the stream time it sees, and rows of {join!r} see the "
+                "time of its slowest partition before their batch. Use TimeWindows, or give the streams of the join "
+                'stream_time="max".'
+            )
         if START in self.key:
             raise DefinitionError(
                 f"{windows} cannot cut a stream that is grouped by `window`: its rows would have two windows. Group "
