@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import InputError
+from tidegate.errors import AggregationError, InputError
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, decoded, ints, pieces
@@ -366,15 +366,28 @@ def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tupl
     """
     keys = rows.select([name for name in by if name in (*layout.keys, "pane")])
     if (hashes := partial_aggregates.abandoned(layout, rows, by)) is not None:
-        order, sizes = _by_task(layout, keys, tasks, hashes)
-        rows = decoded(rows.select([*by, "ts", *layout.state]))
-        rows = rows if order is None else rows.take(pa.array(order))
-        return rows.append_column("n", pa.array(np.ones(rows.num_rows, np.int64))), sizes
+        return _each_record(layout, rows, by, *_by_task(layout, keys, tasks, hashes))
     groups = Groups.of(grouping.codes([rows[name] for name in by]))
     # Groups are put in order before their rows are made: to sort the rows themselves would copy them.
     order, sizes = _by_task(layout, decoded(keys.take(pa.array(groups.first))), tasks)
     groups = groups if order is None else groups.ordered(order)
-    return grouping.merge(layout, rows, by, groups).append_column("n", pa.array(groups.sizes)), sizes
+    try:
+        merged = grouping.merge(layout, rows, by, groups)
+    except AggregationError:
+        if not layout.op.stream.changes:
+            raise
+        # Values that leave a group may overflow by themselves; the sum that is left of the group need not.
+        return _each_record(layout, rows, by, *_by_task(layout, keys, tasks))
+    return merged.append_column("n", pa.array(groups.sizes)), sizes
+
+
+def _each_record(
+    layout: Layout, rows: pa.Table, by: list[str], order: Ints | None, sizes: Ints
+) -> tuple[pa.Table, Ints]:
+    """`_combined`, where each record stays a row."""
+    rows = decoded(rows.select([*by, "ts", *layout.state]))
+    rows = rows if order is None else rows.take(pa.array(order))
+    return rows.append_column("n", pa.array(np.ones(rows.num_rows, np.int64))), sizes
 
 
 def _by_task(layout: Layout, rows: pa.Table, tasks: int, hashes: Hashes | None = None) -> tuple[Ints | None, Ints]:

@@ -20,6 +20,8 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.spec.columns import public_name
 
+_LOWEST = -(2**63)
+
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
     """One number per row, from 0, the same for rows that are equal in every column.
@@ -107,7 +109,10 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
 
 
 def lift(layout: Layout, rows: pa.Table) -> pa.Table:
-    """The records with the state columns of the built-in aggregates, one state row each."""
+    """The records with the state columns of the built-in aggregates, one state row each.
+
+    Of a regrouped table, a record that leaves its group has two state rows if one cannot hold its state.
+    """
     columns: dict[str, Any] = {}
     for acc, names, (_, aggregate) in zip(layout.accumulators, layout.states, layout.op.aggregations, strict=True):
         column = getattr(aggregate, "column", None)
@@ -118,7 +123,34 @@ def lift(layout: Layout, rows: pa.Table) -> pa.Table:
         if taken_out is not None and not pa.types.is_null(column.type):
             column = pc.if_else(taken_out, pc.negate(column), column)
         rows = rows.append_column(name, column)
-    return rows
+    return rows if taken_out is None else _in_two_steps(layout, rows, taken_out)
+
+
+def _in_two_steps(layout: Layout, rows: pa.Table, taken_out: pa.Array) -> pa.Table:
+    """Rows in which each state of -2**63 that leaves its group leaves in two steps, because 2**63 is no long.
+
+    The record's own row adds 2**63 - 1 to the sum. A row in front of it adds 1 and nothing else, and is `silent`.
+    """
+    lowest = {}
+    for name in layout.state:
+        if rows[name].type == pa.int64():
+            found = pc.and_(taken_out, pc.equal(array(rows[name]), _LOWEST))
+            lowest[name] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    twice = np.flatnonzero(np.logical_or.reduce([np.zeros(rows.num_rows, bool), *lowest.values()]))
+    if not len(twice):
+        return rows
+    more = rows.take(pa.array(twice))
+    for name in layout.state:
+        at, one = rows.schema.get_field_index(name), pa.nulls(len(twice), rows[name].type)
+        if name in lowest:
+            low = lowest[name]
+            one = pa.array(np.ones(len(twice), np.int64), mask=~low[twice])
+            rows = rows.set_column(at, name, pc.if_else(pa.array(low), -(_LOWEST + 1), array(rows[name])))
+        more = more.set_column(at, name, one)
+    if "silent" in rows.schema.names:
+        more = more.set_column(rows.schema.get_field_index("silent"), "silent", pa.array(np.ones(len(twice), bool)))
+    order = np.argsort(np.append(twice, np.arange(rows.num_rows)), kind="stable")
+    return concat_tables([more, rows]).take(pa.array(order))
 
 
 def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
