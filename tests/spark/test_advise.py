@@ -114,8 +114,9 @@ def test_what_cannot_be_asked(spark: Any) -> None:
         tg.advise(streaming, key="value", timestamp="timestamp", windows=windows, arrival="timestamp")
 
 
+@pytest.mark.parametrize("join", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_what_had_passed_before_each_bucket(seed: int) -> None:
+def test_what_had_passed_before_each_bucket(seed: int, join: bool) -> None:
     """From the maxima of buckets alone, as Spark counts them; no Spark is started."""
     recording = drawn(seed, least=1, bad=False)
     columns = ([r[name] for r in recording.records] for name in ("ts", "p", "o", "at"))
@@ -127,7 +128,8 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
     batch, ready, records = batch[rows], ready[rows], records.take(rows)
     future = records.ts > ready + 20
     names, number = np.unique(records.partition, return_inverse=True)
-    whole, _ = see(records.ts, number, batch, Times.at_start(len(names)), future=future, slowest=True)
+    at_start = Times.at_start(len(names), len(names) // 2 if join else None)
+    whole, _ = see(records.ts, number, batch, at_start, future=future, slowest=True)
     news = sorted({int(batch[number == p].min()) for p in range(len(names))})
     bucket = (batch - batch[0]) // 7 + sum((batch >= at).astype(np.int64) for at in news)
     parts = []
@@ -137,7 +139,7 @@ def test_what_had_passed_before_each_bucket(seed: int) -> None:
             kept = records.ts[mine & ~future]
             most = int(kept.max()) if len(kept) else -1
             parts.append((int(b), int(p), int(mine.sum()), int(records.ts[mine].max()), most, int(ready[mine].max())))
-    before, rank, gap_from = order.before_buckets(parts, len(names), one_batch=False)
+    before, rank, gap_from = order.before_buckets(parts, at_start, one_batch=False)
     for b in np.unique(bucket):
         mine = bucket == b
         found, _ = see(records.ts[mine], number[mine], batch[mine], before[b], future=future[mine], slowest=True)
@@ -169,7 +171,10 @@ def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: No
     ],
 )
 def test_the_grace_of_a_join_in_tasks(spark: Any, in_small_parts: None, seed: int, asked: dict[str, Any]) -> None:
-    tables = [pa.Table.from_pylist(drawn(seed + side, least=40, most=80).records, SCHEMA) for side in (0, 1)]
+    records = [drawn(seed + side, least=40, most=80).records for side in (0, 1)]
+    # The right side sends its first records when the left one has gone on.
+    records[1] = [r | {"at": r["at"] + 100} for r in records[1]]
+    tables = [pa.Table.from_pylist(side, SCHEMA) for side in records]
     named = _NAMED
     frames = [spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], named) for table in tables]
     asked = {"key": "k", "timestamp": "ts", "arrival": "at", "target": 0.1} | asked

@@ -66,7 +66,7 @@ class JoinArrivals:
         batch = batches(ready, trigger_ms, len(both.ts))
         order = in_order(batch, both)
         known = both.take(order)
-        at_start = Times.at_start(behind + len(right.partitions))
+        at_start = Times.at_start(behind + len(right.partitions), behind)
         sees, _ = see(known.ts, known.partition, batch[order], at_start, slowest=slowest)
         seen, turn = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
         seen[order] = sees.largest if sees.slowest is None else sees.slowest

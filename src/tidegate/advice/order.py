@@ -53,6 +53,7 @@ class Times:
     guarded   stream time without records that are further ahead of their arrival than a guard allows
     slowest   stream time by the slowest partition
     reached   the largest timestamp of each partition; `reached_guarded` without records that the guard skips
+    left      of a join, the number of partitions of its left input, which come first; None: there is one input
     """
 
     largest: int
@@ -60,12 +61,22 @@ class Times:
     slowest: int
     reached: Ints
     reached_guarded: Ints
+    left: int | None = None
 
     @classmethod
-    def at_start(cls, partitions: int) -> Times:
+    def at_start(cls, partitions: int, left: int | None = None) -> Times:
         """The times before the first record."""
         nothing = np.full(partitions, NEVER, np.int64)
-        return cls(NEVER, NEVER, NEVER, nothing, nothing)
+        return cls(NEVER, NEVER, NEVER, nothing, nothing, left)
+
+    def begun(self, known: Flags) -> Flags:
+        """Whether each input has a partition with a record: without records, an input holds back the slowest time.
+
+        known  whether a partition has a record; the last axis is that of the partitions
+        """
+        inputs = (known,) if self.left is None else (known[..., : self.left], known[..., self.left :])
+        found: Flags = np.logical_and.reduce([one.any(axis=-1) for one in inputs])
+        return found
 
 
 @dataclass(frozen=True)
@@ -166,13 +177,15 @@ def _slowest(own: Ints, partition: Ints, number: Ints, before: Times) -> tuple[I
         at[place + 1, partition[rows]] = own[rows]
         np.maximum.accumulate(at, axis=0, out=at)
         known = at[1:] > NEVER
+        begun = before.begun(known)
         floors = np.where(known, at[:-1], MAX_MS)
         least = floors.argmin(axis=1)
         batches_of = np.arange(len(floors))
         first_floor = floors[batches_of, least]
         floors[batches_of, least] = MAX_MS
         others = np.where(partition[rows] == least[place], floors.min(axis=1)[place], first_floor[place])
-        ends = np.where(known, at[1:], MAX_MS).min(axis=1)
+        others = np.where(begun[place], others, NEVER)
+        ends = np.where(begun, np.where(known, at[1:], MAX_MS).min(axis=1), NEVER)
         times = np.maximum.accumulate(np.concatenate(([time], ends)))
         found[rows] = np.maximum(times[place], np.minimum(own[rows], others))
         reached, time = at[-1], int(times[-1])

@@ -81,7 +81,7 @@ def advise_frames(
     advice = _distances((left, right), (skipped, other), target)
     with on_disk() as hold:
         cut = slices(asked[0], left, known).unionByName(slices(asked[1], right, right_known, split))
-        parts, plan = in_order(asked[0], cut, partitions, hold)
+        parts, plan = in_order(asked[0], cut, partitions, hold, split)
         plan = replace(plan, guard=None, slowest=slowest)
         taken = taken_by_join(asked[0], parts, plan, split, ROWS)
         tally = Tally(_EXACT).add_table(collected(_needed(taken, advice.before, advice.after)))

@@ -12,7 +12,7 @@ A bucket is a stretch of arrival, of whole batches; the times before a bucket fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,8 +247,8 @@ class Plan:
     waited: int
 
     @classmethod
-    def of(cls, question: Question, parts: DataFrame, partitions: int) -> Plan:
-        """From the parts."""
+    def of(cls, question: Question, parts: DataFrame, partitions: int, left: int | None = None) -> Plan:
+        """From the parts. `left`: of a join, the number of partitions of its left input."""
         facts = parts.drop("blob").toArrow()
         bucket, p, n, last = (ints(facts[name]) for name in ("bucket", "p", "n", "last"))
         records = int(n.sum())
@@ -264,7 +264,8 @@ class Plan:
             rows.append(
                 (bucket[mine[0]], p[mine[0]], n[mine].sum(), most[mine, 0].max(), kept[mine].max(), last[mine].max())
             )
-        found = before_buckets([tuple(map(int, row)) for row in rows], partitions, one_batch=not arrives)
+        at_start = Times.at_start(partitions, left)
+        found = before_buckets([tuple(map(int, row)) for row in rows], at_start, one_batch=not arrives)
         slowest = arrives and 1 < partitions <= MOST_PARTITIONS
         return cls(*found, records, slowest, guard, int(ints(facts["waits"]).sum()))
 
@@ -274,14 +275,15 @@ def _matrix(column: pa.ChunkedArray, width: int) -> Any:
 
 
 def before_buckets(
-    parts: Sequence[tuple[int, ...]], partitions: int, *, one_batch: bool
+    parts: Sequence[tuple[int, ...]], times: Times, *, one_batch: bool
 ) -> tuple[dict[int, Times], dict[int, int], dict[int, int]]:
     """The times before each bucket, the rank of its first record, and the arrival before its first.
 
     parts  (bucket, partition, records, largest timestamp, largest timestamp without clocks ahead, last arrival), sorted
+    times  the times before the first record
     """
     before, rank, gap_from = {}, {}, {}
-    times, counted, arrived = Times.at_start(partitions), 0, NEVER
+    counted, arrived = 0, NEVER
     for place, (bucket, p, n, most, kept, last) in enumerate(parts):
         if bucket not in before:
             if place and not one_batch:
@@ -289,17 +291,17 @@ def before_buckets(
             before[bucket], rank[bucket], gap_from[bucket] = times, counted, arrived
         reached, guarded = times.reached.copy(), times.reached_guarded.copy()
         reached[p], guarded[p] = max(reached[p], most), max(guarded[p], kept)
-        times = Times(times.largest, times.guarded, times.slowest, reached, guarded)
+        times = replace(times, reached=reached, reached_guarded=guarded)
         counted, arrived = counted + n, max(arrived, last)
     return before, rank, gap_from
 
 
 def _closed(times: Times) -> Times:
     """The times at the end of a bucket, before the first batch of the next one."""
-    known = times.reached[times.reached > NEVER]
-    slowest = max(times.slowest, int(known.min()) if len(known) else NEVER)
+    known = times.reached > NEVER
+    slowest = max(times.slowest, int(times.reached[known].min()) if times.begun(known) else NEVER)
     largest, guarded = int(times.reached.max()), int(times.reached_guarded.max())
-    return Times(largest, guarded, slowest, times.reached, times.reached_guarded)
+    return replace(times, largest=largest, guarded=guarded, slowest=slowest)
 
 
 def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Counting | None) -> DataFrame:

@@ -89,12 +89,19 @@ def on_disk() -> Iterator[Callable[[DataFrame], DataFrame]]:
 
 
 def in_order(
-    question: Question, sliced: DataFrame, partitions: int, hold: Callable[[DataFrame], DataFrame]
+    question: Question,
+    sliced: DataFrame,
+    partitions: int,
+    hold: Callable[[DataFrame], DataFrame],
+    left: int | None = None,
 ) -> tuple[DataFrame, Plan]:
-    """The parts of the slices `sliced`, and the Plan for the tasks that read the parts."""
+    """The parts of the slices `sliced`, and the Plan for the tasks that read the parts.
+
+    `left`: of a join, the number of partitions of its left input.
+    """
     sliced = hold(sliced)
     parts = hold(Ready.of(question, sliced, partitions, ROWS).parts(question, sliced))
-    plan = Plan.of(question, parts, partitions)
+    plan = Plan.of(question, parts, partitions, left)
     sliced.unpersist()
     return parts, plan
 
