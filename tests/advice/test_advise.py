@@ -193,7 +193,7 @@ def test_times_at_the_borders() -> None:
         windows=tg.TimeWindows.of_size_and_grace("10 ms", "0 s"),
         graces=["0 s", "1 day"],
     )
-    assert advice.skipped == {"null_key": 0, "bad_timestamp": 1}
+    assert advice.skipped == {"null_key": 0, "bad_timestamp": 1, "null_value": 0}
     assert [cost.late for cost in advice.costs if cost.grace in (0, 86_400_000)] == [1, 1]
 
 

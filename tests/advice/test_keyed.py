@@ -17,6 +17,7 @@ from advice.slowly_keyed import Keyed
 from tidegate.advice import here, keyed_results
 from tidegate.advice.advice import Advice
 from tidegate.advice.ordered import least, place
+from tidegate.testing import TopologyTestDriver
 
 GRACES = [0, 1, 2, 5, 9, 25, 1_000]
 SEEDS = range(20)
@@ -100,6 +101,45 @@ def test_the_driver_drops_as_many_and_gives_as_many_wrong_rows(seed: int, kind: 
     assert wrong == cost.incomplete
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_record_without_a_value_is_in_no_sliding_window(seed: int) -> None:
+    recording, random = drawn(seed, least=20, most=40), Random(seed)
+    schema = recordings.SCHEMA.append(pa.field("v", pa.int64()))
+    records = [r | {"v": random.choice([None, 1, 2])} for r in recording.records]
+    order: dict[str, Any] = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o"}
+    grace = random.choice([0, 3])
+
+    def asked(of: list[dict[str, Any]], windows: Any) -> Advice:
+        return tg.advise(pa.Table.from_pylist(of, schema), arrival="at", windows=windows, **order)
+
+    windows = tg.SlidingWindows(10, grace)
+    advice, valued = asked(records, windows), [r for r in records if r["v"] is not None]
+    without = asked(valued, windows)
+    assert advice.costs == without.costs
+    kept = replace(recording, records=valued, trigger=None)
+    none = [r for r in records if r["v"] is None]
+    stream = tg.stream("events", schema=schema.remove(4), **order).group_by_key().windowed_by(windows)
+    driver = TopologyTestDriver(stream.emit_strategy(tg.EmitStrategy.on_window_close()).count())
+    for batch in (*([r] for r in none), *kept.batches()):
+        driver.pipe_batch([{name: r[name] for name in ("k", "ts", "p", "o", "v")} for r in batch])
+    assert (len(driver.read_output()), driver.drops["null_value"]) == (
+        advice.cost(grace).results,
+        advice.skipped["null_value"],
+    )
+    assert advice.skipped["null_value"] > 0
+    # Sessions take such records.
+    assert asked(records, tg.SessionWindows(10, grace)).skipped["null_value"] == 0
+
+
+def test_without_columns_of_values_no_record_lacks_one() -> None:
+    order = pa.table({"k": ["a", "a"], "ts": [1, 90], "at": [5, 6]})
+    asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "windows": tg.SlidingWindows(10, 0), "arrival": "at"}
+    assert tg.advise(order, **asked).records == 2
+    assert tg.advise(order.append_column("v", pa.nulls(2)), **asked).skipped["null_value"] == 2
+    twice = pa.table([*order.columns, pa.array([None, 1]), pa.array([None, None])], [*order.schema.names, "v", "v"])
+    assert tg.advise(twice, **asked).skipped["null_value"] == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_worst_keys(kind: str) -> None:
     for seed in range(8):
@@ -138,7 +178,7 @@ def test_times_at_the_borders(windows: Any) -> None:
     last = 2**62
     table = pa.table({"k": ["a"] * 5, "ts": pa.array([-1, 0, last, last - 1, 1], pa.int64())})
     advice = tg.advise(table, key="k", timestamp="ts", windows=windows, graces=["0 s", "1 day"])
-    assert advice.skipped == {"null_key": 0, "bad_timestamp": 1}
+    assert advice.skipped == {"null_key": 0, "bad_timestamp": 1, "null_value": 0}
     assert advice.cost(0).lost == advice.cost(86_400_000).lost == 1
 
 

@@ -28,7 +28,8 @@ def come(recording: Recording) -> list[dict[str, Any]]:
 
 def driven(recording: Recording, windows: Any, limit: int, bound: int | None) -> tuple[int, list[int], int]:
     """Number of updates, wait of each emitted row (ms), and number of rows still buffered at the end."""
-    stream = tg.stream("events", key="k", timestamp="ts", schema=pa.schema([("k", pa.string()), ("ts", pa.int64())]))
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+    stream = tg.stream("events", key="k", timestamp="ts", schema=schema)
     grouped = stream.group_by_key()
     counted = grouped.count() if windows is None else grouped.windowed_by(windows).count()
     buffer = tg.BufferConfig.unbounded() if bound is None else tg.BufferConfig.max_records(bound)
@@ -41,7 +42,9 @@ def driven(recording: Recording, windows: Any, limit: int, bound: int | None) ->
     updates, waits, now, first = 0, [], -1, {}
     for r in come(recording):
         now = max(now, r["ts"])
-        driver.pipe_input({"k": r["k"], "ts": r["ts"]})
+        if windows is None:
+            driver.pipe_input(without_value(r))
+        driver.pipe_input({"k": r["k"], "ts": r["ts"], "v": 1})
         rows = driver.read_output()
         made = {name(row): row for row in rows if row["output"] == "raw"}
         updates += len(made)
@@ -56,6 +59,11 @@ def driven(recording: Recording, windows: Any, limit: int, bound: int | None) ->
     return updates, waits, len(first)
 
 
+def without_value(r: dict[str, Any]) -> dict[str, Any]:
+    """A later record without a value: groups without windows skip it."""
+    return {"k": r["k"], "ts": r["ts"] + 1_000, "v": None}
+
+
 def name(row: dict[str, Any]) -> Any:
     return row["k"], row["window"].start if "window" in row else None
 
@@ -67,8 +75,10 @@ def test_as_many_rows_leave_the_driver_after_as_long(seed: int) -> None:
     bound = random.choice([0, 1, 2, 5])
     asked = {"partition": "p", "offset": "o", "arrival": "at"}
     recording.trigger = None
+    records = [r | {"v": 1} for r in recording.records]
+    skipped = [r | without_value(r) for r in recording.good()] if windows is None else []
     found = tg.advise_limit(
-        pa.Table.from_pylist(recording.records, SCHEMA),
+        pa.Table.from_pylist([*skipped, *records], SCHEMA.append(pa.field("v", pa.int64()))),
         key="k",
         timestamp="ts",
         windows=windows,
@@ -76,7 +86,7 @@ def test_as_many_rows_leave_the_driver_after_as_long(seed: int) -> None:
         max_records=[bound],
         **asked,
     )
-    assert found.records == len(recording.good())
+    assert (found.records, found.skipped["null_value"]) == (len(recording.good()), len(skipped))
     assert [(cost.limit, cost.max_records) for cost in found.costs] == [(ms, b) for ms in LIMITS for b in (None, bound)]
     for cost in found.costs:
         updates, waits, waiting = driven(recording, windows, cost.limit, cost.max_records)

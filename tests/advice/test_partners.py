@@ -133,6 +133,22 @@ def test_no_record_closes_before_both_sides_have_sent_records(first: str) -> Non
     assert by_largest.graces[0].lost == 1
 
 
+def test_a_record_without_a_value_has_no_partner() -> None:
+    schema = pa.schema([*SCHEMA, ("v", pa.int64())])
+    records = [{"k": "a", "ts": ts, "v": v} for ts, v in ((0, 1), (90_000, None), (1_000, 2))]
+    side = pa.Table.from_pylist(records, schema)
+    advice = tg.advise_join(side, side, key="k", timestamp="ts")
+    assert (advice.left, advice.right, advice.partnered) == (2, 2, 2)
+    assert {name: by["null_value"] for name, by in advice.skipped.items()} == {"left": 1, "right": 1}
+    streams = [tg.stream(name, key="k", timestamp="ts", schema=schema, idle_after="1 day") for name in advice.skipped]
+    windows = tg.JoinWindows.of_time_difference_and_grace("2 minutes", "2 minutes")
+    driver = TopologyTestDriver(streams[0].join(streams[1], windows, suffixes=("_l", "_r")))
+    for name in advice.skipped:
+        for record in records:
+            driver.pipe_input(record, name)
+    assert (len(driver.read_output()), driver.drops["null_value"]) == (advice.pairs(120_000, 120_000), 2)
+
+
 def test_text_json_and_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = [("a", 10_000 * i) for i in range(100)] + [("alone", 5), (None, 5)]
     right = [("a", 10_000 * i + 2_000) for i in range(100)]

@@ -155,6 +155,28 @@ def test_files(table: pa.Table, tmp_path: Path) -> None:
         assert tg.advise(tmp_path / format, **asked).as_dict() == expected
 
 
+def test_a_record_of_a_file_lacks_a_value_if_all_other_columns_are_null(tmp_path: Path) -> None:
+    """The other columns may differ from file to file, also in type."""
+    record = {"k": ["a", "a", "a"], "ts": [1, 2, 90]}
+    first = pa.table(record | {"v": [1, None, None], "text": ["x", None, None]})
+    second = pa.table(record | {"v": ["1", None, None], "more": pa.array([None, [5], None], pa.list_(pa.int64()))})
+    for number, part in enumerate((first, second, first.slice(0, 0))):
+        for format in ("parquet", "json"):
+            (tmp_path / format).mkdir(exist_ok=True)
+        pq.write_table(part, tmp_path / "parquet" / f"{number}.parquet")
+        lines = "\n".join(json.dumps(row) for row in part.to_pylist())
+        (tmp_path / "json" / f"{number}.jsonl").write_text(lines or json.dumps(first.slice(0, 1).to_pylist()[0]))
+    asked = {"key": "k", "timestamp": "ts"}
+    windows = tg.SlidingWindows(10, 0)
+    for format in ("parquet", "json"):
+        assert tg.advise(tmp_path / format, windows=windows, **asked).skipped["null_value"] == 3
+    assert tg.advise_limit(tmp_path / "json", **asked).skipped["null_value"] == 3
+    assert tg.advise_join(tmp_path / "json", tmp_path / "json", **asked).skipped["right"]["null_value"] == 3
+    tumbling = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    with pytest.raises(InputError, match="columns of different types"):
+        tg.advise(tmp_path / "json", windows=tumbling, aggregates={"most": tg.max("v")}, **asked)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There is no file or folder"):
         read(tmp_path / "none.parquet", ["k"])

@@ -41,3 +41,15 @@ def test_a_topic_between_two_offsets(broker: Broker, client: Client, capsys: pyt
     windows = tg.TimeWindows.of_size_with_no_grace("5 minutes")
     here = tg.advise(table, key="user", timestamp="ts", windows=windows, partition="partition", offset="offset")
     assert json.loads(out)["costs"] == json.loads(here.json())["costs"]
+
+
+def test_a_record_of_a_topic_lacks_a_value_though_it_has_a_place(
+    broker: Broker, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = client.topic()
+    values = [json.dumps({"user": "a", "ts": minute * MINUTE, "v": minute % 2 or None}).encode() for minute in MINUTES]
+    client.send(topic, [(0, None, value, None) for value in values])
+    asked = ["--key", "user", "--timestamp", "ts", "--time-difference", "5 minutes", "--json"]
+    value = ["--value", "user string, ts long, v long"]
+    assert main(["advise", f"kafka://{broker.servers}/{topic}", *asked, *value]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"]["null_value"] == 3

@@ -229,6 +229,22 @@ def test_limits_in_tasks(
     assert any(cost.rows for cost in here.costs)
 
 
+def test_records_without_a_value_are_skipped_as_in_one_process(spark: Any) -> None:
+    records = [r | {"v": None if r["o"] % 3 else 1} for r in drawn(21, least=80, most=150).records]
+    table = pa.Table.from_pylist(records, SCHEMA.append(pa.field("v", pa.int64())))
+    frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], f"{_NAMED}, v long")
+    asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "arrival": "at"}
+    sliding = [tg.advise(of, windows=tg.SlidingWindows(8, 3), **asked) for of in (frame, table)]
+    assert sliding[0].skipped == sliding[1].skipped
+    assert [cost.late for cost in sliding[0].costs] == [cost.late for cost in sliding[1].costs]
+    limit = [tg.advise_limit(of, limits=["7 ms"], **asked) for of in (frame, table)]
+    assert limit[0] == limit[1]
+    assert limit[0].skipped["null_value"] > 0
+    for arrival in (None, "at"):
+        join = [tg.advise_join(of, of, **asked | {"arrival": arrival}) for of in (frame, table)]
+        assert join[0].json() == join[1].json()
+
+
 def test_limits_of_nothing_and_what_cannot_be_asked(spark: Any) -> None:
     nothing = spark.createDataFrame([], _NAMED)
     assert tg.advise_limit(nothing, key="k", timestamp="ts", arrival="at", limits=["1 s"]).costs == []

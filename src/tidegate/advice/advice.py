@@ -108,7 +108,7 @@ class Advice:
         windows: The windows.
         today: Their grace today.
         target: The share of pairs that may be late.
-        records: The number of records with a key and a time.
+        records: The number of records that are not skipped.
         pairs: The number of their (record, window) pairs.
         skipped: The number of other records, by reason.
         choice: The chosen grace for the target share, with its test.

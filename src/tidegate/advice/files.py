@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError, InputError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
 
-def read(path: str | Path, columns: Sequence[str], format: str | None = None) -> pa.Table:
+def read(path: str | Path, columns: Sequence[str], format: str | None = None, *, values: bool = False) -> pa.Table:
     """The columns `columns` of a file, or of all files in a folder, ordered by file name.
 
     format  "parquet", "csv" or "json"; None: by the ending of the file name
+    values  whether all other columns are read too; these say only where they have a value: true there, else null
 
     Raises DefinitionError for a column that no file has, InputError for a path that does not exist or a file that
     cannot be read.
@@ -29,7 +31,7 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None) ->
     files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
     if not files:
         raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
-    found = [_read(file, columns, format or _format(file)) for file in files]
+    found = [_read(file, columns, format or _format(file), values) for file in files]
     known = list(dict.fromkeys(name for _, names in found for name in names))
     if missing := [name for name in columns if name not in known]:
         raise DefinitionError(f"{str(path)!r} has no column {missing[0]!r}. Its columns are {', '.join(known)}.")
@@ -58,11 +60,17 @@ def _format(path: Path) -> str:
     return found
 
 
-def _read(path: Path, columns: Sequence[str], format: str) -> tuple[pa.Table, list[str]]:
-    """The existing columns of `columns`, and the names of all columns of a file."""
+def _read(path: Path, columns: Sequence[str], format: str, values: bool) -> tuple[pa.Table, list[str]]:
+    """The existing columns of `columns`, and the names of all columns of a file. `values`: as of `read`."""
     from pyarrow import csv, json, parquet
 
     try:
+        if format == "parquet" and values:
+            with parquet.ParquetFile(path) as file:
+                # The other columns may be large: they are reduced batch by batch.
+                parts = [_reduced(pa.Table.from_batches([batch]), columns) for batch in file.iter_batches()]
+                nothing = file.schema_arrow.empty_table()
+            return pa.concat_tables([_reduced(nothing, columns), *parts]), nothing.schema.names
         if format == "parquet":
             names = parquet.read_schema(path).names
             wanted = [name for name in names if name in columns]
@@ -71,4 +79,16 @@ def _read(path: Path, columns: Sequence[str], format: str) -> tuple[pa.Table, li
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{str(path)!r} cannot be read as {format}: {error}") from None
     names = table.schema.names
+    if values:
+        return _reduced(table, columns), names
     return table.select([name for name in names if name in columns]), names
+
+
+def _reduced(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """A table whose columns say only where they have a value, unless `columns` has them."""
+    missing = pa.scalar(None, pa.bool_())
+    found = {
+        name: column if name in columns else pc.if_else(column.is_valid(), True, missing)
+        for name, column in zip(table.schema.names, table.columns, strict=True)
+    }
+    return pa.table(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from heapq import heappop, heappush
 from html import escape
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ class LimitAdvice:
 
     Attributes:
         windows: The windows; None for groups without windows.
-        records: The number of records with a key and a time.
+        records: The number of records that are not skipped.
         skipped: The number of other records, by reason.
         updates: The number of updates that the records make.
         costs: The effect of each limit, and of each bound of its buffer.
@@ -159,6 +159,7 @@ def question(
             "tg.TimeWindows.of_size_and_grace(size, grace), or leave windows= out for groups without windows."
         )
     about = Question.of(key, timestamp, windows or TimeWindows.of_size_with_no_grace("1 day"), **order)
+    about = replace(about, skips_null_values=windows is None)
     many = [BufferConfig.max_records(bound).max_records for bound in bounds or ()]
     unbounded = BufferConfig.unbounded()
     limited = [Suppressed.until_time_limit(limit, unbounded, clock="stream").limit_ms for limit in limits or ()]

@@ -49,8 +49,8 @@ class JoinAdvice:
     """The partners that join windows find; times in ms.
 
     Attributes:
-        left: The number of left records with a key and a time.
-        right: The number of right records with a key and a time.
+        left: The number of left records that are not skipped.
+        right: The number of right records that are not skipped.
         skipped: The number of other records, by side and reason.
         target: The target share.
         partnered: The number of left records whose key has any right record.
@@ -230,7 +230,8 @@ def advice_of(sides: Partners, many: tuple[int, int], skipped: dict[str, dict[st
 
 def question(key: str | Sequence[str], timestamp: str, **order: Any) -> Question:
     """The question about one side, which says what to read of it."""
-    return Question.of(key, timestamp, TimeWindows.of_size_with_no_grace("1 ms"), **order)
+    about = Question.of(key, timestamp, TimeWindows.of_size_with_no_grace("1 ms"), **order)
+    return replace(about, skips_null_values=True)
 
 
 class Partners(Protocol):

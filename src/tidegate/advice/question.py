@@ -18,6 +18,7 @@ from tidegate.kernel.columns.arrays import Ints
 from tidegate.plan import Operation, operation
 from tidegate.spec.aggregates import Aggregate
 from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.windows import SlidingWindows
 
 TARGET = 0.001
 """The share of late (record, window) pairs that a chosen grace may leave."""
@@ -33,6 +34,7 @@ class Question:
     trigger_ms   the length of a batch by arrival; None for the shortest
     graces_ms    the graces of the table; empty: graces that fit the data
     aggregates   the aggregates of a result, by name
+    skips_null_values   whether a record whose value columns are all null is skipped
     """
 
     key: tuple[str, ...]
@@ -46,6 +48,7 @@ class Question:
     aggregates: Mapping[str, Aggregate] = field(default_factory=dict)
     alert: Predicate | None = None
     target: float = TARGET
+    skips_null_values: bool = False
 
     @classmethod
     def of(
@@ -107,6 +110,7 @@ class Question:
             aggregates,
             alert,
             float(target),
+            isinstance(windows, SlidingWindows),
         )
         _ = made.operation
         return made
@@ -126,6 +130,14 @@ class Question:
         read = [*self.key, self.timestamp, self.partition, self.offset, self.arrival]
         read += [aggregate.column for aggregate in self.aggregates.values()]
         return tuple(dict.fromkeys(name for name in read if name is not None))
+
+    def values(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The columns of `available` that are values of a record: all but key, time and order. Empty if a record
+        without a value is not skipped.
+        """
+        if not self.skips_null_values:
+            return ()
+        return tuple(name for name in self.operation.counts_as_value(tuple(available)) if name != self.arrival)
 
     @property
     def exact(self) -> Ints:

@@ -1,4 +1,4 @@
-"""A recorded stream as columns. Records without a key or a time are counted and left out."""
+"""A recorded stream as columns. Records that the stream skips are counted and left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.advice.order import Arrived
 from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.columns.arrays import Ints, array, decoded, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, decoded, ints
 from tidegate.kernel.exchange.decoding import milliseconds, read
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -20,7 +20,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Recorded:
-    """Records with a key and a time, in the order of their table.
+    """Records that are not skipped, in the order of their table.
 
     rows        k:, v: and ts columns
     arrived     timestamp, partition, offset and arrival of each row
@@ -38,13 +38,16 @@ class Recorded:
         """The records of a table. Raises DefinitionError for a column that is missing or has the wrong type, InputError
         for a record without partition, offset or arrival, or with text that is not a time.
         """
+        empty = _without_value(question, table)
         table = columns_of(question, table)
         known = read(question.operation, question.operation.stream, table)
         ts = ints(known["ts"])
         bad = ts < 0
         no_key = np.logical_or.reduce([known[f"k:{name}"].is_null().to_numpy() for name in question.key]) & ~bad
-        kept = ~(bad | no_key)
-        skipped = {"null_key": int(no_key.sum()), "bad_timestamp": int(bad.sum())}
+        no_value = empty & ~(bad | no_key)
+        kept = ~(bad | no_key | no_value)
+        reasons = {"null_key": no_key, "bad_timestamp": bad, "null_value": no_value}
+        skipped = {reason: int(records.sum()) for reason, records in reasons.items()}
         table, known, ts = table.filter(pa.array(kept)), known.filter(pa.array(kept)), ts[kept]
         arrival = _arrival(question, table)
         partition, names = _partition(question, table)
@@ -93,6 +96,16 @@ def as_time(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         except pa.ArrowInvalid as error:
             problem = error
     raise InputError(f"The column {name!r} has text that is no time in ISO 8601: {problem}. Correct such records.")
+
+
+def _without_value(question: Question, table: pa.Table) -> Flags:
+    """Whether each record is skipped if it has a key and a time, because all of its value columns are null."""
+    values = question.values(table.schema.names)
+    empty = np.full(table.num_rows, bool(values))
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name in values and empty.any():
+            empty &= column.is_null().to_numpy()
+    return empty
 
 
 def _arrival(question: Question, table: pa.Table) -> Ints | None:

@@ -162,6 +162,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     require_pyspark("advise kafka://...")
     import pyspark
 
+    from tidegate.runtime.spark.kafka.source import META
     from tidegate.runtime.spark.session.config import PACKAGES, connector
 
     given = [setting for setting in parsed.conf if setting.startswith("spark.jars")]
@@ -179,4 +180,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     )
     if unreadable := found.dead_letters.count():
         print(f"tidegate: {unreadable:,} records of {topic!r} cannot be read and are left out.", file=sys.stderr)
-    return found.frame
+    aggregated = (_aggregate(text)[1].column for text in parsed.aggregate)
+    used = {*listed(parsed.key), parsed.timestamp, parsed.partition, parsed.offset, parsed.arrival, *aggregated}
+    # Each record has its place and time in Kafka: these columns are no values, which a record may lack.
+    return found.frame.drop(*({*META, "headers"} - used))

@@ -120,8 +120,8 @@ def check(question: Question, frame: DataFrame) -> None:
 
 
 def columns(question: Question, frame: DataFrame) -> DataFrame:
-    """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset). Raises DefinitionError for a column that
-    is missing.
+    """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset), and whether a record is `empty`: skipped
+    because its values are all null. Raises DefinitionError for a column that is missing.
     """
     for name in question.columns:
         if name not in frame.columns:
@@ -136,6 +136,8 @@ def columns(question: Question, frame: DataFrame) -> DataFrame:
     read.append(_name(question.partition, types).alias("name"))
     if question.offset is not None:
         read.append(col(question.offset).cast("long").alias("o"))
+    nulls = [col(name).isNull() for name in question.values(frame.columns)]
+    read.append((reduce(Column.__and__, nulls) if nulls else F.lit(False)).alias("empty"))
     return frame.select(*read)
 
 
@@ -154,17 +156,20 @@ def _time(name: str, kind: DataType) -> Column:
     return F.unix_millis(F.to_timestamp(column) if isinstance(kind, StringType) else column.cast("timestamp"))
 
 
-def _unusable(question: Question) -> tuple[Column, Column]:
-    """Whether a row of `columns` has no valid timestamp, and whether it has no key."""
+def _unusable(question: Question) -> tuple[dict[str, Column], Column]:
+    """Whether a row of `columns` is skipped, by reason; and whether it is not."""
     bad = F.col("ts").isNull() | (F.col("ts") < 0)
-    return bad, reduce(lambda a, b: a | b, (col(f"k:{name}").isNull() for name in question.key))
+    no_key = reduce(Column.__or__, (col(f"k:{name}").isNull() for name in question.key))
+    no_value = F.col("empty")
+    reasons = {"null_key": no_key & ~bad, "bad_timestamp": bad, "null_value": no_value & ~bad & ~no_key}
+    return reasons, ~(bad | no_key | no_value)
 
 
 def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
     """The numbers of skipped rows by reason, and the other rows of `columns`."""
-    bad, no_key = _unusable(question)
-    (counted,) = rows.agg(F.count_if(bad), F.count_if(no_key & ~bad)).collect()
-    return {"null_key": counted[1], "bad_timestamp": counted[0]}, rows.where(~bad & ~no_key)
+    reasons, valid = _unusable(question)
+    (counted,) = rows.agg(*map(F.count_if, reasons.values())).collect()
+    return dict(zip(reasons, counted, strict=True)), rows.where(valid).drop("empty")
 
 
 def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known, DataFrame]:
@@ -172,24 +177,23 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
 
     Raises InputError for a record without partition, offset or arrival.
     """
-    bad, no_key = _unusable(question)
-    valid = ~bad & ~no_key
+    reasons, valid = _unusable(question)
     needed = [name for name in ("name", "o", "at") if name in rows.columns]
-    counts = [F.count_if(bad), F.count_if(no_key & ~bad), F.count_if(valid)]
+    counts = [F.count_if(valid), *map(F.count_if, reasons.values())]
     counts += [F.count_if(valid & F.col(name).isNull()) for name in needed]
     offset = F.when(valid, F.col("o")) if "o" in rows.columns else F.lit(None).cast("long")
     counted = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
     for place, name in enumerate(needed):
-        if many := sum(row[4 + place] for row in counted):
+        if many := sum(row[2 + len(reasons) + place] for row in counted):
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
             raise InputError(
                 f"{many} records with a key and a time have no {what}, and without it their order is unknown. "
                 f"Drop such records before, or leave {what}= out."
             )
-    there = [row for row in counted if row[3]]
-    width = tuple(_width(row[3], row[-2], row[-1]) for row in there)
-    skipped = {"null_key": sum(row[2] for row in counted), "bad_timestamp": sum(row[1] for row in counted)}
-    return skipped, Known(tuple(row[0] for row in there), width, ROWS), rows.where(valid)
+    there = [row for row in counted if row[1]]
+    width = tuple(_width(row[1], row[-2], row[-1]) for row in there)
+    skipped = {reason: sum(row[2 + place] for row in counted) for place, reason in enumerate(reasons)}
+    return skipped, Known(tuple(row[0] for row in there), width, ROWS), rows.where(valid).drop("empty")
 
 
 def _width(records: int, first: int | None, last: int | None) -> int:
