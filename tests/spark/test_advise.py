@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,33 @@ def test_partitions_of_any_type(spark: Any, kind: str) -> None:
     windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
     found = tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="o", arrival="ts")
     assert [records for _, records, _ in found.partitions] == [10, 10]
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "decimal(20, 3)", "boolean", "binary", "array<int>"])
+def test_a_time_that_is_none_is_refused(spark: Any, kind: str) -> None:
+    """Milliseconds in a column of doubles, as pandas makes them of integers beside nulls, are no seconds."""
+    made = {"binary": "CAST('1' AS BINARY)", "array<int>": "array(1)"}
+    frame = spark.range(3).selectExpr("'a' AS k", f"{made.get(kind, f'CAST(id AS {kind})')} AS no", "id AS ms")
+    windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
+    said = rf"The column 'no' is {re.escape(kind.replace(', ', ','))}, not a time\. Use timestamps, epoch milliseconds"
+    for timestamp, arrival in (("no", "ms"), ("ms", "no")):
+        asked: dict[str, Any] = {"key": "k", "timestamp": timestamp, "arrival": arrival}
+        with pytest.raises(DefinitionError, match=said):
+            tg.advise(frame, windows=windows, **asked)
+        with pytest.raises(DefinitionError, match=said):
+            tg.advise_limit(frame, **asked)
+        with pytest.raises(DefinitionError, match=said):
+            tg.advise_join(frame, frame, **asked)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date", "string", "int", "void"])
+def test_times_of_each_type(spark: Any, kind: str) -> None:
+    made = {"int": "CAST(id AS INT)", "void": "NULL"}
+    named = made.get(kind, f"CAST(DATE'2024-05-01' AS {kind})")
+    frame = spark.range(3).selectExpr("'a' AS k", f"{named} AS ts")
+    windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
+    advice = tg.advise(frame.selectExpr("*", "1 AS at"), key="k", timestamp="ts", windows=windows, arrival="at")
+    assert (advice.records, advice.skipped["bad_timestamp"]) == ((0, 3) if kind == "void" else (3, 0))
 
 
 def test_nothing_at_all(spark: Any) -> None:

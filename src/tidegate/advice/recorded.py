@@ -87,15 +87,20 @@ def as_time(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_date(kind):
         return column.cast(pa.timestamp("ms"))
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DefinitionError(
-            f"The column {name!r} is {kind}, not a time. Use timestamps, epoch milliseconds, or text in ISO 8601."
-        )
+        raise no_time(name, kind)
     for wanted in (_INSTANT, pa.timestamp("us")):
         try:
             return column.cast(wanted)
         except pa.ArrowInvalid as error:
             problem = error
     raise InputError(f"The column {name!r} has text that is no time in ISO 8601: {problem}. Correct such records.")
+
+
+def no_time(name: str, kind: Any) -> DefinitionError:
+    """The error for a column of times that has another type."""
+    return DefinitionError(
+        f"The column {name!r} is {kind}, not a time. Use timestamps, epoch milliseconds, or text in ISO 8601."
+    )
 
 
 def _without_value(question: Question, table: pa.Table) -> Flags:

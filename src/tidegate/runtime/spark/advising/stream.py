@@ -19,7 +19,17 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
-from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegralType, StringType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidegate.advice import lateness as late
 from tidegate.advice.advice import Advice, Found
@@ -27,6 +37,7 @@ from tidegate.advice.counts import SCHEMA, Tally
 from tidegate.advice.here import of_keys
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.question import Question
+from tidegate.advice.recorded import no_time
 from tidegate.advice.results import RunningMax
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
@@ -121,7 +132,7 @@ def check(question: Question, frame: DataFrame) -> None:
 
 def columns(question: Question, frame: DataFrame) -> DataFrame:
     """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset), and whether a record is `empty`: skipped
-    because its values are all null. Raises DefinitionError for a column that is missing.
+    because its values are all null. Raises DefinitionError for a column that is missing, or of times that are none.
     """
     for name in question.columns:
         if name not in frame.columns:
@@ -150,10 +161,16 @@ def _name(partition: str | None, types: dict[str, DataType]) -> Column:
 
 
 def _time(name: str, kind: DataType) -> Column:
+    """The times of a column in ms. Raises DefinitionError for a column of another type."""
     column = col(name)
-    if isinstance(kind, IntegralType):
+    if isinstance(kind, IntegralType | NullType):
         return column.cast("long")
-    return F.unix_millis(F.to_timestamp(column) if isinstance(kind, StringType) else column.cast("timestamp"))
+    if isinstance(kind, StringType):
+        return F.unix_millis(F.to_timestamp(column))
+    # Spark takes other numbers as seconds.
+    if not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+        raise no_time(name, kind.simpleString())
+    return F.unix_millis(column.cast("timestamp"))
 
 
 def _unusable(question: Question) -> tuple[dict[str, Column], Column]:
