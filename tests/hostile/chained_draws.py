@@ -180,6 +180,10 @@ class ChainDraw(JoinDraw):
         named = ("seed", "batches", "sides", "clocks", "restarts", "drains", "tasks", "splits")
         return Chained(first=first, behind=behind, **{name: getattr(first, name) for name in named})
 
+    def guarding(self, made: Joining) -> Joining:
+        """A join without `max_future_skew`: that setting also skips records of a join behind it."""
+        return made
+
     def joins(self) -> Joining:
         """A join without late records: late records would be a second output."""
         return next(made for n in count() if not (made := self._another(JoinDraw, n).joining()).late)

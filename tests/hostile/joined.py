@@ -23,6 +23,7 @@ class Joining(Case):
     slowest   whether the slowest of all partitions is the clock; with a table, the slowest of the stream
     idle_after, idle_advance
               of a stream with a table: further settings of its clock (ms)
+    skew      how far ahead of the wall clock a record may be (ms), None if there is no limit
     history   of a table: how long it keeps versions (ms), None if it keeps none
     grace     of a stream with a table: how long a record waits (ms), None if it does not
     """
@@ -38,6 +39,7 @@ class Joining(Case):
     slowest: bool = False
     idle_after: int | None = None
     idle_advance: int | None = None
+    skew: int | None = None
     history: int | None = None
     grace: int | None = None
 
@@ -51,7 +53,7 @@ class Joining(Case):
 
     @property
     def clocked(self) -> bool:
-        return self.idle_after is not None or self.idle_advance is not None
+        return any(span is not None for span in (self.idle_after, self.idle_advance, self.skew))
 
     @property
     def kinds(self) -> list[str]:
@@ -61,6 +63,7 @@ class Joining(Case):
         found += [f"join: min_partition{with_table}"] * self.slowest
         found += ["join: idle_after"] * (self.idle_after is not None)
         found += ["join: idle_advance"] * (self.idle_advance is not None)
+        found += ["join: max_future_skew"] * (self.skew is not None)
         found += ["join: grace of a table"] * (self.grace is not None)
         shared = len(self.inputs) > 1 and set(self.inputs[0].values) & set(self.inputs[1].values)
         found += ["join: names of both sides"] * bool(shared)
@@ -90,6 +93,8 @@ class Joining(Case):
                 said += [f'{name}="{ms} ms"' for name, ms in idle.items() if ms is not None]
             elif self.history is not None:
                 said.append(f'history="{self.history} ms"')
+            if made == "stream" and self.skew is not None:
+                said.append(f'max_future_skew="{self.skew} ms"')
             steps = "".join(step.code for step in source.steps)
             said.append(f"name={self.names[number]!r}")
             lines.append(f"{SIDES[number]} = tg.{made}(sources[{number}], {', '.join(said)}){steps}")

@@ -49,7 +49,7 @@ class JoinDraw(Draw):
         made = replace(made, step=None if made.late else self.behind(made))
         self.clock = self.origin = self.begin_of(made)
         self.pools = self.key_pools()
-        return self.clocking(self.with_records(made))
+        return self.guarding(self.clocking(self.with_records(made)))
 
     def clocking(self, made: Joining) -> Joining:
         """Sometimes lets the wall clock move a stream that is joined with a table."""
@@ -63,6 +63,16 @@ class JoinDraw(Draw):
         made = replace(made, idle_after=random.choice(after) if made.slowest else None)
         made = replace(made, idle_advance=random.choice([None, 3, 11, 200]))
         return self.in_step(made) if self.spark and made.clocked else made
+
+    def guarding(self, made: Joining) -> Joining:
+        """Sometimes skips records of a stream that are too far ahead of the wall clock."""
+        if made.family == "tables" or made.late or not self.chance(0.05 if self.spark else 0.2):
+            return made
+        random, clocks = self.random, made.clocks
+        if not made.clocked:
+            clocks = list(accumulate(random.choice([0, 1, 5, 20]) for _ in made.batches))
+        guarded = replace(made, skew=self.origin + random.choice([0, 5, 30, 100]), clocks=clocks)
+        return self.in_step(guarded) if self.spark and not made.clocked else guarded
 
     def reach(self) -> tuple[int, int, int]:
         """Reach before and after a record, within which it finds partners, and the grace (ms)."""

@@ -16,7 +16,7 @@ from hostile.steps import Steps, Stopped
 from hostile.stored import Misfit, stored
 from hostile.truth import Idle
 from oracle_join_batches import Arrival, JoinInBatches, Partition
-from oracle_joins import JoinedRow, StreamJoin, StreamTableJoin, TableTableJoin, null, skipped
+from oracle_joins import TOMBSTONE, JoinedRow, StreamJoin, StreamTableJoin, TableTableJoin, null, skipped
 from oracle_slowest import StreamsTime
 
 END = 2**80
@@ -120,6 +120,7 @@ class JoinedTruth:
         self.behind = None if what.step is None else what.functions(what.step.made)
         self.taken = 0
         self.late: list[Late] = []
+        self.future = 0
         self.join = self._join()
 
     def _join(self) -> Any:
@@ -138,26 +139,29 @@ class JoinedTruth:
 
     def batch(self, number: int) -> list[Row]:
         """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
-        before, late, idle = deepcopy(self.join), list(self.late), deepcopy(self.idle)
+        before, late, idle, future = deepcopy(self.join), list(self.late), deepcopy(self.idle), self.future
         try:
             made = self._joined(number)
             return self._shown(made) + self._late()
         except (Misfit, functions.Failed):
-            self.join, self.late[:], self.idle = before, late, idle
+            self.join, self.late[:], self.idle, self.future = before, late, idle, future
             self._watch()
             raise Stopped("AggregationError") from None
 
     def _joined(self, number: int) -> list[JoinedRow]:
-        if self.what.family != "table":
-            return self.join.batch(self._arrivals(number))
         clock, arrivals = self.what.clocks[number], self._arrivals(number)
-        came, join = any(one.side == "left" for one in arrivals), self.join.join
+        came = any(one.side == "left" for one in arrivals)
         # Records that a filter removes do not arrive, but time does not go on in their batch either.
         read = any(self.what.side_of(number, place) == 0 for place in range(len(self.what.batches[number])))
+        taken = [one for one in arrivals if not self._ahead(one, clock)]
+        self.future += len(arrivals) - len(taken)
+        if self.what.family != "table":
+            return self.join.batch(taken)
+        join = self.join.join
         # In the driver the time that passes before a batch is a step of its own.
         passed = -1 if self.ticks and read else self.idle.reached(clock)
         rows = self.join.passed(passed) if not self.ticks else []
-        rows += self.join.batch(arrivals, clock)
+        rows += self.join.batch(taken, clock)
         if self.ticks:
             rows += self.join.passed(passed)
         if came:
@@ -190,7 +194,18 @@ class JoinedTruth:
     @property
     def drops(self) -> Counter[str]:
         """Dropped records, counted by reason."""
-        return Counter({reason: n for reason, n in self.join.drops.items() if n})
+        return Counter({reason: n for reason, n in (self.join.drops | {"future": self.future}).items() if n})
+
+    def _ahead(self, one: Arrival, clock: int) -> bool:
+        """Whether a record is too far ahead of the wall clock, and nothing else is a reason to skip it."""
+        what = self.what
+        if what.skew is None or one.timestamp is None or one.timestamp <= clock + what.skew:
+            return False
+        if what.family == "table" and one.side == "right":
+            return skipped(one.key, TOMBSTONE, one.timestamp) is None
+        left = one.side == "left" or what.family == "self"
+        preserved = what.how == "outer" or (what.how == "left" and left)
+        return skipped(one.key, one.value, one.timestamp, preserved) is None
 
     # -- records in, rows out --------------------------------------------------------------------------------------
 

@@ -90,7 +90,8 @@ def test_every_kind_of_topology_is_drawn() -> None:
     tables = ("changes", "groups, built-in", "groups, aggregate", "groups, reduce", "a limit", "a limit behind groups")
     assert min(kinds[f"table: {what}"] for what in tables) > 10
     assert kinds["join: names of both sides"] > 30
-    assert min(kinds[f"join: {what}"] for what in ("grace of a table", "late records", "min_partition")) > 30
+    also = ("grace of a table", "late records", "min_partition", "max_future_skew")
+    assert min(kinds[f"join: {what}"] for what in also) > 30
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
     slowest = ("merge", "cogroup", "filter", "limit", "final limit", "a strict bound", "expect_keys")
     assert min(kinds[f"time: min_partition, {what}, partitions"] for what in slowest) > 2

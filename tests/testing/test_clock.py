@@ -80,6 +80,42 @@ def test_a_record_that_is_ahead_is_not_lost() -> None:
     assert (row["reason"], row["v"], row["late_by"], row["stream_time"]) == ("future", 7, None, 1)
 
 
+@pytest.mark.parametrize("how", ["a stream", "itself", "a table"])
+def test_a_null_key_that_is_ahead_does_not_leave_alone(how: str) -> None:
+    """On a preserved side a null key is no reason to skip a record, so that the future is the only one."""
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
+    clock: dict[str, Any] = {"stream_time": "max", "max_future_skew": "1 minute"}
+    left, right = (tg.stream(name, key="k", timestamp="ts", schema=schema, **clock) for name in "lr")
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+    joined = {
+        "a stream": lambda: left.left_join(right, windows, suffixes=("", "_again")),
+        "itself": lambda: left.left_join(left, windows, suffixes=("", "_again")),
+        "a table": lambda: left.left_join(tg.table("t", key="k", timestamp="ts")),
+    }[how]()
+    driver = TopologyTestDriver(tg.outputs(joined=joined, late=joined.late_records()))
+    piped = [{"k": None, "ts": ts, "x": x} for x, ts in enumerate((MINUTE, MINUTE + 1, 10**12))]
+    driver.pipe_batch(piped, *([] if how == "itself" else ["l"]))
+    rows = driver.read_output()
+    assert {(row["x"], row["timestamp"]) for row in rows if row["output"] == "joined"} == {(0, MINUTE)}
+    assert [(row["x"], row["reason"]) for row in rows if row["output"] == "late"] == [(1, "future"), (2, "future")]
+    assert (driver.drops["future"], driver.drops["null_key"]) == (2, 0)
+
+
+def test_a_null_key_that_is_ahead_closes_no_window_behind_a_join() -> None:
+    left, right = (
+        tg.stream(name, key="k", timestamp="ts", stream_time="max", max_future_skew="1 minute") for name in "lr"
+    )
+    joined = left.left_join(right, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+    windowed = joined.group_by("shop").windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds"))
+    driver = TopologyTestDriver(windowed.count().suppress(FINAL))
+    times = {"A": (0, 20), None: (10**12,), "B": (SECOND, 20 * SECOND, 21 * SECOND)}
+    for key, stamps in times.items():
+        for ts in stamps:
+            driver.pipe_input({"k": key, "ts": ts, "shop": 1}, "l")
+    assert [row["count"] for row in driver.read_output()] == [3]
+    assert (driver.drops["late"], driver.drops["future"]) == (0, 1)
+
+
 # --- idle_advance --------------------------------------------------------------------------------------------------
 
 

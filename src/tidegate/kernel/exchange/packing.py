@@ -214,8 +214,9 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     no_key &= ~goes_on
     skipped = {"bad_timestamp": bad, "null_key": no_key, "null_value": no_value}
     if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
-        skipped["future"] = valid & (ts > table["wall_clock"][0].as_py() + skew_ms)
+        skipped["future"] = (valid | goes_on) & (ts > table["wall_clock"][0].as_py() + skew_ms)
         valid &= ~skipped["future"]
+        goes_on &= ~skipped["future"]
     drops = {reason: int(np.count_nonzero(records)) for reason, records in skipped.items()}
     counted = ts if valid.all() else np.where(valid, ts, -1)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
