@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.rows import map_filter
-from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.kernel.rows.conversion import MISFITS, MisfitError, converter, fitted
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.windows import functions
 from tidegate.plan import operation
@@ -50,6 +50,8 @@ class Point(NamedTuple):
         (0.1, pa.float32(), 0.10000000149011612),
         (np.float64(0.1), DOUBLE, 0.1),
         (3, DOUBLE, 3.0),
+        (Decimal("1.5"), DOUBLE, 1.5),
+        (Decimal("0.1"), pa.float32(), 0.10000000149011612),
         (pa.scalar(0.5), DOUBLE, 0.5),
         (pa.scalar("x"), pa.string(), "x"),
         ("ü", pa.string(), "ü"),
@@ -60,6 +62,12 @@ class Point(NamedTuple):
         (3, pa.decimal128(10, 2), Decimal("3.00")),
         (NOON, UTC, NOON.replace(tzinfo=dt.UTC)),
         (NOON.replace(hour=0), pa.date32(), NOON.date()),
+        (NOON.date(), UTC, NOON.replace(hour=0, tzinfo=dt.UTC)),
+        (NOON, pa.timestamp("s"), NOON),
+        (5, pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, microsecond=5_000, tzinfo=dt.UTC)),
+        (dt.time(1, 2, 3), pa.time32("s"), dt.time(1, 2, 3)),
+        (dt.time(1, 2, 3, 4), pa.time64("us"), dt.time(1, 2, 3, 4)),
+        (dt.timedelta(milliseconds=5), pa.duration("ms"), dt.timedelta(milliseconds=5)),
         ({3}, LISTS, [3]),
         ((1, 2.0), LISTS, [1, 2]),
         (np.array([1, 2]), LISTS, [1, 2]),
@@ -104,6 +112,7 @@ def test_what_fits(value: Any, kind: pa.DataType, stored: Any) -> None:
         (-1, pa.uint8()),
         (np.float64(300), pa.int8()),
         (2**60 + 1, DOUBLE),
+        (True, DOUBLE),
         ("1", DOUBLE),
         (1, pa.bool_()),
         (5, pa.string()),
@@ -115,6 +124,16 @@ def test_what_fits(value: Any, kind: pa.DataType, stored: Any) -> None:
         (NOON, pa.date32()),
         (pd.Timestamp(1, unit="ns"), UTC),
         ("2020-01-01", UTC),
+        (2.5, UTC),
+        (2.5, pa.date32()),
+        (2.5, pa.time32("s")),
+        (np.float32(2.5), pa.duration("s")),
+        (Decimal("2.5"), UTC),
+        (NOON.replace(microsecond=1), pa.timestamp("ms")),
+        (NOON.replace(microsecond=1_000), pa.timestamp("s", "UTC")),
+        (dt.time(1, 2, 3, 500_000), pa.time32("s")),
+        (dt.timedelta(microseconds=1), pa.duration("ms")),
+        (pd.Timedelta(1, "ns"), pa.duration("us")),
         ([1, 2.5], LISTS),
         (np.array([1.5]), LISTS),
         ("12", pa.list_(pa.string())),
@@ -174,6 +193,65 @@ def test_a_value_that_fits_is_what_a_column_gives_back(kind: pa.DataType, value:
     back = pa.array([found], kind)[0].as_py()
     assert repr(found) == repr(back)
     assert repr(convert(found)) == repr(found)
+
+
+MIDNIGHT = NOON.replace(hour=0)
+DAYS = st.sampled_from([MIDNIGHT, MIDNIGHT - dt.timedelta(days=40_000)])
+COLUMNS: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    LONG: st.sampled_from([0, 1, -1, 127, 128, 999, 1000, 2**24 + 1, 2**53 + 1, 2**63 - 1]),
+    pa.uint64(): st.sampled_from([0, 2**63, 2**64 - 1]),
+    DOUBLE: st.sampled_from([0.0, -0.0, 1.5, 2.0, 1e300, 2.0**63, float("nan"), float("inf")]),
+    pa.decimal128(20, 3): st.sampled_from([Decimal("1.500"), Decimal("1.234"), Decimal(12345), Decimal(0)]),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.sampled_from(["x", "5", "ü", ""]),
+    pa.binary(): st.sampled_from([b"x", b"5", b"\xff"]),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["x", "5"]),
+    pa.date32(): DAYS.map(dt.datetime.date),
+    pa.time64("us"): st.sampled_from([dt.time(1), dt.time(1, 2, 3, 4_000), dt.time(1, 2, 3, 4)]),
+    pa.duration("us"): st.integers(0, 3).map(lambda n: dt.timedelta(microseconds=n * 500_000 + n // 3)),
+    LISTS: st.lists(st.integers(0, 200), max_size=2),
+    pa.null(): st.none(),
+}
+for _zone in (None, "UTC", "America/New_York", "Asia/Tokyo"):
+    _hours = st.sampled_from([0, 0, 5, 15]).map(lambda hours: dt.timedelta(hours=hours))
+    COLUMNS[pa.timestamp("us", _zone)] = st.builds(dt.datetime.__add__, DAYS, _hours)
+TARGETS = (*COLUMNS, pa.int8(), pa.uint8(), pa.float32(), pa.decimal128(5, 2), pa.decimal256(50, 0), pa.large_string())
+TARGETS += (pa.timestamp("ms"), pa.timestamp("ns"), pa.date64(), pa.time32("s"), pa.duration("s"), pa.list_(pa.int8()))
+
+
+@given(data=st.data(), have=st.sampled_from(list(COLUMNS)), kind=st.sampled_from(TARGETS))
+def test_a_column_becomes_what_its_values_become(data: Any, have: pa.DataType, kind: pa.DataType) -> None:
+    """Arrow casts what it casts as `converter` does; it alone would drop times of day and read numbers in text."""
+    values = data.draw(st.lists(st.none() | COLUMNS[have], max_size=3))
+    column = pa.array(values, have)
+    if data.draw(st.booleans()):
+        column = pa.chunked_array([column.slice(0, 1), column.slice(1)])
+    convert, wanted = converter(kind), []
+    for place, value in enumerate(column.to_pylist()):
+        try:
+            wanted.append(convert(value))
+        except MISFITS:
+            with pytest.raises(MisfitError) as caught:
+                fitted(column, kind)
+            assert (caught.value.place, caught.value.value) == (place, repr(value))
+            return
+    found = fitted(column, kind)
+    assert found.type == kind
+    assert repr(found.to_pylist()) == repr(wanted)
+
+
+def test_a_column_of_the_type_is_not_copied() -> None:
+    for column in (pa.array([1, None]), pa.chunked_array([[1], [2]])):
+        assert fitted(column, LONG) is column
+
+
+def test_a_day_of_an_instant_that_python_does_not_have() -> None:
+    """The midnight is cast by Arrow. Another time of day has no Python value to show."""
+    day = 86_400_000_000
+    assert fitted(pa.array([2**20 * 10 * day], UTC), pa.date32()).cast(pa.int32()).to_pylist() == [2**20 * 10]
+    with pytest.raises(MisfitError) as caught:
+        fitted(pa.array([2**20 * 10 * day + 1], UTC), pa.date32())
+    assert caught.value.value == "an instant past the year 9999"
 
 
 @given(value=VALUES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ WINDOWS: tuple[Any, ...] = (
     tg.BatchWindows.of_size("10 ms"),
     tg.UnlimitedWindows.start_on(5),
 )
+FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 BUFFERS = (tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(10_000).shut_down_when_full())
 
 
@@ -99,6 +102,65 @@ def test_what_is_wrong_is_said() -> None:
         run(lambda _key, _rows, totals: totals.slice(0, 1))
     with pytest.raises(tg.AggregationError, match="gave an array of string, which is not int64"):
         run(lambda key, _rows, _totals: key)
+
+
+FOUND = {
+    "a time of day": ("date", pa.array([dt.datetime(2020, 1, 1, 23, 59)])),  # noqa: DTZ001 - Arrow's has no zone
+    "midnight": ("date", pa.array([dt.datetime(2020, 1, 1)])),  # noqa: DTZ001
+    "text": ("long", pa.array(["5"])),
+    "a boolean": ("long", pa.array([True])),
+    "a boolean for a double": ("double", pa.array([True])),
+    "a half": ("long", pa.array([2.5])),
+    "a whole double": ("long", pa.array([2.0])),
+    "digits too many": ("decimal(5,2)", pa.array([Decimal("1.239")])),
+    "a double for a decimal": ("decimal(5,2)", pa.array([1.239])),
+    "an integer for a decimal": ("decimal(5,2)", pa.array([1])),
+    "a decimal for a double": ("double", pa.array([Decimal("0.1")])),
+    "integers in a list": ("array<long>", pa.array([[1]], pa.list_(pa.int8()))),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_value_fits_as_it_fits_record_by_record(case: str) -> None:
+    kind, array = FOUND[case]
+
+    def value(aggregator: Callable[..., Any], *, vectorized: bool) -> Any:
+        grouped = tg.stream("events", key="k", timestamp="ts").group_by_key()
+        windowed = grouped.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+        made = windowed.aggregate(lambda: None, aggregator, type=kind, name="n", vectorized=vectorized)
+        driver = TopologyTestDriver(made)
+        try:
+            driver.pipe_input({"k": "a", "ts": 11, "x": 1})
+        except tg.AggregationError as error:
+            assert "for key ('a',), window starting at 10 ms" in str(error)
+            return "refused"
+        return [row["n"] for row in driver.read_output()]
+
+    one_by_one = value(lambda _key, _row, _value: array[0].as_py(), vectorized=False)
+    assert value(lambda _key, _rows, _values: array, vectorized=True) == one_by_one
+
+
+def test_an_array_of_another_type_names_value_and_key() -> None:
+    with pytest.raises(
+        tg.AggregationError,
+        match=r"gave an array of double, which is not int64: 2\.5 for key \('b',\), it is no whole number\. Nothing of",
+    ):
+        run(lambda _key, rows, _totals: pc.subtract(pc.cast(rows["x"], pa.float64()), pa.array([0, 0.5])))
+
+
+def test_a_window_of_the_key_is_two_arrays() -> None:
+    given: list[Any] = []
+
+    def remembering(key: Any, _rows: pa.Table, totals: pa.Array) -> pa.Array:
+        given.append(key)
+        return totals
+
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    counts = windowed.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count("n").suppress(FINAL)
+    regrouped = counts.to_stream().group_by("k", "window")
+    made = regrouped.aggregate(lambda: 0, remembering, type="long", vectorized=True)
+    TopologyTestDriver(made).pipe_batch([{"k": "a", "ts": 11}, {"k": "b", "ts": 40}])
+    assert [[array.to_pylist() for array in key] for key in given] == [[["a"], [10], [20]]]
 
 
 def test_windows_that_depend_on_records_are_refused() -> None:

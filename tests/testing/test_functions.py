@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -254,7 +255,19 @@ def test_a_reduce_has_the_type_of_its_column() -> None:
 
 def test_an_initializer_of_a_vectorized_aggregator() -> None:
     table = grouped().aggregate(lambda: 0.5, lambda k, r, a: pc.add(a, 1), type="long", vectorized=True)
-    with pytest.raises(tg.AggregationError, match=r"The initializer of .* gave 0\.5"):
+    with pytest.raises(
+        tg.AggregationError, match=r"The initializer of .* gave 0\.5 \(float\) for key \('A',\), which is"
+    ):
+        out(table, records(1))
+
+
+def test_an_initializer_of_a_vectorized_aggregator_that_raises() -> None:
+    windowed = grouped().windowed_by(SECONDS)
+    table = windowed.aggregate(lambda: 1 // 0, lambda k, r, a: a, type="long", vectorized=True)
+    with pytest.raises(
+        tg.AggregationError,
+        match=r"The initializer of .* raised ZeroDivisionError: .* for key \('A',\), window starting at 0 ms\. Nothing",
+    ):
         out(table, records(1))
 
 
@@ -275,6 +288,28 @@ def test_steps_take_the_declared_type(case: str, size: int) -> None:
     assert found in ([0, 1, 2], [[0], [1], [2]])
     with pytest.raises(tg.AggregationError):
         out(stream, records(0, 2, 3), size)
+
+
+EXPRESSIONS: dict[str, tuple[Any, Any, Any]] = {
+    "a time of day for a date": ("date", dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, 23, 59)),  # noqa: DTZ001
+    "a half for a long": ("long", 2.0, 2.5),
+    "text for a long": ("long", 5, "5"),
+    "a boolean for a long": ("long", 1, True),
+    "digits that a decimal lacks": ("decimal(5,2)", Decimal("1.5"), Decimal("1.239")),
+    "a double for a decimal": ("decimal(5,2)", 1, 1.5),
+}
+
+
+@pytest.mark.parametrize("case", EXPRESSIONS)
+@pytest.mark.parametrize(
+    "how", ["v", pc.field("v"), lambda row: row["v"]], ids=["a column", "an expression", "a function"]
+)
+def test_a_mapped_value_fits_or_is_named(case: str, how: Any) -> None:
+    kind, fits, misfit = EXPRESSIONS[case]
+    mapped = tg.stream("events", key="k", timestamp="ts").map_values({"w": how}, types={"w": kind})
+    assert len(out(mapped, records(fits))) == 1
+    with pytest.raises(tg.AggregationError, match=r"gave .* for 'w', which is no .* — for key 'A', record \{'k': 'A'"):
+        out(mapped, records(None, misfit))
 
 
 @pytest.mark.parametrize("size", [1, 2])

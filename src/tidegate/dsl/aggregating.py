@@ -187,8 +187,9 @@ class Aggregating:
             type: A Spark type string ("long", "array<string>") or a pyarrow type.
             merger: For sessions: a function of key and two aggregates that merges both into one.
             vectorized: The aggregator gets many records of different keys at once: `key` is an Arrow array (a tuple of
-                arrays for several columns), `row` a table of the records' columns, `aggregate` an array with the
-                aggregate of each. It returns an array; a null in it deletes the entry.
+                arrays for several columns; a `window` is two of them, start and end in ms), `row` a table of the
+                records' columns, `aggregate` an array with the aggregate of each. It returns an array; a null in it
+                deletes the entry.
             name: The column of the result.
             materialized: As in `count`.
             expect_keys: As in `count`; without a record the value is `initializer()`.

@@ -8,8 +8,9 @@ an integer column, at any depth; here a value that does not fit is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from ctypes import c_float
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import AggregationError
+from tidegate.kernel.columns.arrays import Column, plain
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -49,6 +51,74 @@ def converter(kind: pa.DataType) -> Converter:
     return convert if kind in _INTEGERS or kind == pa.float64() or kind == pa.string() else stored
 
 
+class MisfitError(ValueError):
+    """A value of a column does not fit the type; `place` is its row, and `value` its text."""
+
+    def __init__(self, place: int, value: pa.Scalar, error: Exception) -> None:
+        super().__init__(str(error))
+        self.place, self.value = place, shown(value)
+
+
+def fitted(column: Column, kind: pa.DataType) -> Column | pa.Array:
+    """The values of a column as `converter` converts them; a column that has the type is not copied.
+
+    Raises MisfitError for the first value that does not fit.
+    """
+    if column.type == kind:
+        return column
+    column = plain(column)
+    if (found := _cast(column, kind)) is not None:
+        return found
+    convert, values = converter(kind), []
+    for place, value in enumerate(column):
+        try:
+            values.append(convert(value))
+        except MISFITS as error:
+            raise MisfitError(place, value, error) from error
+    return pa.array(values, kind)
+
+
+_ALIKE: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+    (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    (pa.types.is_date, pa.types.is_timestamp),
+    (pa.types.is_time,),
+    (pa.types.is_duration,),
+)
+"""Types of one group say the same in other words: Arrow's cast between them fails where it would lose something."""
+
+
+def _cast(column: Column, kind: pa.DataType) -> Column | None:
+    """The column as Arrow casts it; None if that fails, or if `converter` would convert some value in another way."""
+    have = column.type
+    alike = any(any(one(have) for one in group) and any(one(kind) for one in group) for group in _ALIKE)
+    if not (alike or pa.types.is_null(have)) or (pa.types.is_floating(have) and pa.types.is_decimal(kind)):
+        return None
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if pa.types.is_integer(have) and pa.types.is_decimal(kind):
+            # Arrow casts integers only to decimals that hold all of their type.
+            return column.cast(pa.decimal128(38, 0)).cast(kind)
+        if pa.types.is_decimal(have) and pa.types.is_floating(kind):
+            # Arrow's own cast does not give the nearest float; its reading of digits does.
+            return column.cast(pa.string()).cast(pa.float64()).cast(kind)
+        found = column.cast(kind)
+        if not (pa.types.is_timestamp(have) and pa.types.is_date(kind)):
+            return found
+        # Of a timestamp Arrow drops the time of day, which is a local one in other zones.
+        if have.tz in (None, "UTC") and found.cast(have).equals(column):
+            return found
+    return None
+
+
+def shown(value: pa.Scalar) -> str:
+    """The value as Python writes it, for errors."""
+    try:
+        return repr(value.as_py())
+    except OverflowError:
+        return "an instant past the year 9999"
+
+
 def _converter(kind: pa.DataType) -> Converter:
     if pa.types.is_dictionary(kind):
         return _converter(kind.value_type)
@@ -66,8 +136,8 @@ def _converter(kind: pa.DataType) -> Converter:
         return _list(kind, kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list(kind)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _instant(kind)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return _temporal(kind)
     return _of_arrow(kind)
 
 
@@ -133,19 +203,16 @@ def _float(kind: pa.DataType) -> Converter:
 
     def convert(value: Any) -> Any:
         if type(value) is float:
-            return value
+            return c_float(value).value if single else value
         if value is None:
             return None
         if isinstance(value, pa.Scalar):
             return convert(value.as_py())
-        return arrow(value)
+        if isinstance(value, bool | np.bool_):
+            raise TypeError("a boolean is no number")
+        return convert(float(value)) if isinstance(value, Decimal) else arrow(value)
 
-    def nearest(value: Any) -> Any:
-        return c_float(value).value if type(value) is float else arrow(value)
-
-    if single:
-        return nearest
-    return convert if kind == pa.float64() else arrow
+    return arrow if pa.types.is_float16(kind) else convert
 
 
 def _string(value: Any) -> Any:
@@ -156,21 +223,36 @@ def _string(value: Any) -> Any:
     return None if value is None else pa.scalar(value, pa.string()).as_py()
 
 
-def _instant(kind: pa.DataType) -> Converter:
-    """The converter of dates and timestamps. Arrow alone would drop a date's time of day, and nanoseconds."""
+def _temporal(kind: pa.DataType) -> Converter:
+    """The converter of dates, times, timestamps and durations. Arrow alone would drop what the type has no unit for."""
     arrow, days = _of_arrow(kind), pa.types.is_date(kind)
-    fine = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    unit = "day" if days else kind.unit
+    in_micros = _in_micros(kind) if unit in ("s", "ms") else None
 
     def convert(value: Any) -> Any:
-        if isinstance(value, datetime):
-            nanosecond = getattr(value, "nanosecond", 0)
-            if days and (value.hour or value.minute or value.second or value.microsecond or nanosecond):
+        if isinstance(value, float | np.floating | Decimal):
+            raise TypeError(f"a {type(value).__name__} is no {kind}")
+        nanoseconds = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+        if days and isinstance(value, datetime):
+            if value.hour or value.minute or value.second or value.microsecond or nanoseconds:
                 raise ValueError("it has a time of day")
-            if nanosecond and not fine:
-                raise ValueError("it has nanoseconds")
+        elif nanoseconds and unit != "ns":
+            raise ValueError("it has nanoseconds")
+        elif type(value) is date and pa.types.is_timestamp(kind):
+            value = datetime.combine(value, time())
+        if in_micros is not None and isinstance(value, datetime | time | timedelta):
+            # Arrow refuses to lose digits when it casts an array, not when it makes one.
+            return pa.array([value], in_micros).cast(kind)[0].as_py()
         return arrow(value)
 
     return convert
+
+
+def _in_micros(kind: pa.DataType) -> pa.DataType:
+    """The type with microseconds, Python's unit."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
 
 
 def _list(kind: Any, size: int | None = None) -> Converter:

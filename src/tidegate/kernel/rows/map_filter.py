@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.columns.arrays import array
-from tidegate.kernel.rows.conversion import MISFITS, as_python, converter
+from tidegate.kernel.rows.conversion import MISFITS, MisfitError, as_python, converter, fitted
 from tidegate.spec.columns import (
     DELETED,
     END,
@@ -180,9 +180,11 @@ def _value(step: MapValues, name: str, how: Any, rows: pa.Table) -> Any:
     if kind is None:
         return column
     try:
-        return column.cast(arrow_type(kind))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _cannot(step, f"{name!r} is {column.type}, which does not become {kind}: {error}") from None
+        return fitted(column, arrow_type(kind))
+    except MisfitError as error:
+        (record,) = _records(step, rows.slice(error.place, 1))
+        says = f"gave {error.value} for {name!r}, which is no {arrow_type(kind)}: {error}"
+        raise _refused(step, record, says) from None
 
 
 def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
     rounds: list[tuple[pa.Array, Ints]] = []
     low = 0
     for size in sizes:
-        values = _called(layout, fold, given.slice(low, size), _begun(fold, layout, values.slice(0, size)))
+        values = _called(layout, fold, given.slice(low, size), values.slice(0, size))
         stamps = np.maximum(since[:size], ts[low : low + size])
         # A deleted entry loses its timestamp too.
         since = np.where(valid_rows(values), stamps, NEVER)
@@ -68,27 +68,43 @@ def _rounds(number: Ints, counts: Ints, entries: Ints) -> tuple[Ints, list[int]]
     return np.lexsort((place[number], nth)), np.bincount(nth).tolist()
 
 
-def _begun(fold: Fold, layout: Layout, values: pa.Array) -> pa.Array:
+def _begun(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.Array:
     """The aggregates, with the initializer's value where there is none."""
     if not values.null_count:
         return values
-    nothing = pa.array([_initial(fold, layout)], layout.function_type)
-    at = np.where(valid_rows(values), np.arange(len(values)), len(values))
+    missing = ~valid_rows(values)
+    nothing = pa.array([_initial(layout, fold, rows, int(missing.argmax()))], layout.function_type)
+    at = np.where(missing, len(values), np.arange(len(values)))
     return pa.concat_arrays([values, nothing]).take(pa.array(at))
 
 
-def _initial(fold: Fold, layout: Layout) -> Any:
-    value = fold.initializer()
+def _initial(layout: Layout, fold: Fold, rows: pa.Table, first: int) -> Any:
+    """The initializer's value; `first` is the first row that needs it."""
+    try:
+        value = fold.initializer()
+    except Exception as error:
+        raise AggregationError(
+            f"The initializer of {fold} raised {type(error).__name__}: {error} — {_where(layout, rows, first)}. "
+            "Nothing of this batch was emitted or stored. Correct the function, and restart."
+        ) from error
     try:
         return conversion.converter(layout.function_type)(value)
     except conversion.MISFITS as error:
         raise AggregationError(
-            f"The initializer of {fold} gave {value!r} ({type(value).__name__}), which is not a "
-            f"{layout.function_type}: {error}. Return that type, or declare another `type`."
+            f"The initializer of {fold} gave {value!r} ({type(value).__name__}) {_where(layout, rows, first)}, "
+            f"which is not a {layout.function_type}: {error}. Return that type, or declare another `type`."
         ) from error
 
 
+def _where(layout: Layout, rows: pa.Table, at: int) -> str:
+    """The key of a row, and the start of its window, as words of an error."""
+    key = [conversion.shown(rows[name][at]) for name in layout.keys]
+    window = "" if layout.op.windows is None else f", window starting at {rows['start'][at].as_py()} ms"
+    return f"for key ({', '.join(key)}{',' * (len(key) == 1)}){window}"
+
+
 def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.Array:
+    values = _begun(layout, fold, rows, values)
     keys = [array(rows[name]) for name in layout.keys]
     records = rows.select(layout.values).rename_columns([name[2:] for name in layout.values])
     try:
@@ -107,10 +123,11 @@ def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.
             "an aggregate for each of the records that it is given."
         )
     try:
-        return found.cast(layout.function_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return conversion.fitted(found, layout.function_type)
+    except conversion.MisfitError as error:
         raise AggregationError(
-            f"{fold} gave an array of {found.type}, which is not {layout.function_type}: {error}. "
+            f"{fold} gave an array of {found.type}, which is not {layout.function_type}: {error.value} "
+            f"{_where(layout, rows, error.place)}, {error}. Nothing of this batch was emitted or stored. "
             "Return that type, or declare another `type`."
         ) from error
 
