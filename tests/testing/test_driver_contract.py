@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
@@ -131,6 +132,84 @@ def test_what_is_no_timestamp(given: Any) -> None:
         f"Record 1: the timestamp column 'ts' holds {given!r} ({type(given).__name__}). "
         "Give integer milliseconds of at most 64 bits, or a datetime."
     )
+
+
+TIMES = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+MIXED = [(120_000, datetime(1970, 1, 1, 0, 3, tzinfo=UTC)), (datetime(1970, 1, 1, 0, 2, tzinfo=UTC), 180_000)]
+
+
+@pytest.mark.parametrize("schema", [None, TIMES])
+@pytest.mark.parametrize("given", MIXED)
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda stream: stream,
+        lambda stream: stream.filter(pc.field("v") > 0),
+        lambda stream: stream.map_values({"v": lambda row: row["v"]}),
+        lambda stream: stream.select_key(lambda row: row["user"]),
+    ],
+)
+def test_integers_and_datetimes_are_one_time_behind_every_step(step: Any, given: tuple[Any, Any], schema: Any) -> None:
+    stream = step(tg.stream("events", key="user", timestamp="ts", schema=schema))
+    driver = TopologyTestDriver(stream.group_by_key().windowed_by(WINDOWS).count())
+    for ts in given:
+        driver.pipe_input(record("A", ts, v=1))
+    assert [(row["window"].start, row["timestamp"]) for row in driver.read_output()] == [
+        (120_000, 120_000),
+        (180_000, 180_000),
+    ]
+
+
+@pytest.mark.parametrize("given", MIXED)
+def test_integers_and_datetimes_are_one_time_for_aggregates_and_functions(given: tuple[Any, Any]) -> None:
+    stream = tg.stream("events", key="user", timestamp="ts", schema=TIMES, stream_time="max")
+    times = [datetime(1970, 1, 1, 0, 2, tzinfo=UTC), datetime(1970, 1, 1, 0, 3, tzinfo=UTC)]
+    seen: list[datetime] = []
+
+    def see(key: str, row: dict[str, Any], n: int) -> int:
+        seen.append(row["ts"])
+        return n + 1
+
+    grouped = stream.group_by_key()
+    for table in (
+        grouped.aggregate(lambda: 0, see, type="long"),
+        grouped.cogroup(see).aggregate(lambda: 0, type="long"),
+    ):
+        driver = TopologyTestDriver(table)
+        for ts in given:
+            driver.pipe_input(record("A", ts, v=1))
+        assert [row["timestamp"] for row in driver.read_output()] == [120_000, 180_000]
+    assert seen == [*times, *times]
+    newest = TopologyTestDriver(grouped.agg(newest=tg.max("ts")))
+    newest.pipe_batch([record("A", ts, v=1) for ts in given])
+    assert newest.read_output()[0]["newest"] == times[1]
+
+
+def test_an_integer_first_makes_a_time_of_integers() -> None:
+    driver = TopologyTestDriver(windowed().agg(newest=tg.max("ts")))
+    driver.pipe_batch([record("A", 1), record("A", datetime(1970, 1, 1, 0, 0, 0, 3_000, UTC))])
+    assert driver.read_output()[0]["newest"] == 3
+
+
+def test_a_late_record_keeps_its_time_whole() -> None:
+    driver = TopologyTestDriver({"now": (table := windowed(schema=TIMES).count()), "late": table.late_records()})
+    late = datetime(1970, 1, 1, 0, 0, 0, 3_001, UTC)
+    for ts in (120_000, late, 5):
+        driver.pipe_input(record("A", ts, v=1))
+    assert [row["ts"] for row in driver.read_output()[1:]] == [late, datetime(1970, 1, 1, 0, 0, 0, 5_000, UTC)]
+
+
+@pytest.mark.parametrize("ts", [253_402_300_800_000, 2**62])
+def test_an_integer_time_that_no_datetime_has_is_refused_where_it_becomes_one(ts: int) -> None:
+    stream = tg.stream("events", key="user", timestamp="ts", schema=TIMES)
+    read = (stream.filter(pc.field("v") > 0).group_by_key().count(), stream.group_by_key().agg(newest=tg.max("ts")))
+    for table in read:
+        assert f"the column 'ts' holds {ts}, which is not a timestamp" in refused(
+            TopologyTestDriver(table), record("A", ts, v=1)
+        )
+    plain = TopologyTestDriver(stream.group_by_key().count())
+    plain.pipe_input(record("A", ts, v=1))
+    assert plain.read_output()[0]["timestamp"] == ts
 
 
 def test_the_wall_clock_moves_no_stream_time() -> None:

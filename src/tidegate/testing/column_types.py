@@ -8,10 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InputError
-from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.instants import instant_ms
+from tidegate.kernel.rows.conversion import MISFITS, Converter, converter
 from tidegate.spec.columns import ROW, VALUE, check_user_name
 from tidegate.testing.records import INPUT, OWN, Record
 
@@ -74,10 +76,13 @@ class Types:
         """Add the types known before a restart. The records of a cogroup may have other columns now."""
         self.columns |= {n: t for n, t in before.columns.items() if not (self.declared and n.startswith(ROW))}
 
-    def array(self, name: str, records: Sequence[Record], start: int) -> pa.Array:
-        """The column `name` of the records. Raises InputError with the value that does not fit."""
+    def array(self, name: str, records: Sequence[Record], start: int, *, instants: bool = False) -> pa.Array:
+        """The column `name` of the records. Raises InputError with the value that does not fit.
+
+        `instants`: the column has the timestamps of the records, epoch milliseconds and datetimes in any mixture.
+        """
         kind = self.columns.get(name, pa.null())
-        convert, values = converter(kind), []
+        convert, values = _of_instants(kind) if instants else converter(kind), []
         for record in records:
             value = record.get(name)
             try:
@@ -90,6 +95,21 @@ class Types:
                     "tg.stream(..., schema=pyarrow.schema(...))."
                 ) from None
         return pa.array(values, kind)
+
+
+def _of_instants(kind: pa.DataType) -> Converter:
+    """The converter of a timestamp column of this type."""
+    convert = converter(kind)
+
+    def instant(value: Any) -> Any:
+        # For Arrow an integer has the unit of the column; for the driver it is milliseconds.
+        if pa.types.is_timestamp(kind) and isinstance(value, int | np.integer) and not isinstance(value, bool):
+            value = pa.scalar(value, pa.timestamp("ms", kind.tz)).cast(kind)
+        elif pa.types.is_integer(kind) and isinstance(value, datetime):
+            value = instant_ms(value)
+        return convert(value)
+
+    return instant
 
 
 def _check_name(name: str) -> None:

@@ -60,15 +60,20 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
     _check(op, types, records, start)
     stream = op.stream
     known = tuple(name for name in types.columns if name not in OWN)
-    columns: dict[str, Any] = {f"k:{name}": types.array(name, records, start) for name in op.key}
-    for name in op.input_columns(tuple(types.columns)):
-        columns[f"v:{name}"] = types.array(name, records, start)
+
+    def column(name: str) -> pa.Array:
+        return types.array(name, records, start, instants=name == stream.timestamp)
+
+    columns: dict[str, Any] = {f"k:{name}": column(name) for name in op.key}
+    columns |= {f"v:{name}": column(name) for name in op.input_columns(tuple(types.columns))}
     stamps = [_milliseconds(record[stream.timestamp], stream.timestamp, start + i) for i, record in enumerate(records)]
     if op.skips_null_values and (value := op.counts_as_value(tuple(types.columns))):
         columns["empty"] = pa.array([all(record.get(name) is None for name in value) for record in records])
-    columns |= {f"r:{name}": types.array(name, records, start) for name in op.other_columns(known)}
-    if f"r:{stream.timestamp}" in columns:  # integers and datetimes may be mixed
-        columns[f"r:{stream.timestamp}"] = _as(types.columns[stream.timestamp], stamps)
+    columns |= {f"r:{name}": column(name) for name in op.other_columns(known)}
+    times = f"r:{stream.timestamp}"
+    if times in columns and not pa.types.is_timestamp(columns[times].type):
+        # Integers even if all are null: another map task of the batch may have values, and the types must agree.
+        columns[times] = columns[times].cast(pa.int64())
     if op.deleted is not None:
         flags = [_flag(record.get(op.deleted), op.deleted, start + i) for i, record in enumerate(records)]
         columns["deleted"] = pa.array(flags, pa.bool_())
@@ -86,13 +91,6 @@ def _partitions(types: Types, name: str, records: Sequence[Record], start: int) 
         return partitions
     inputs = pa.array([record.get(INPUT) for record in records], pa.int64())
     return pc.binary_join_element_wise(inputs.cast(pa.string()), partitions.cast(pa.string()), ":")
-
-
-def _as(kind: pa.DataType, stamps: list[int | None]) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(stamps, pa.timestamp("ms", kind.tz)).cast(kind)
-    # Integers even if all are null: another map task of the batch may have values, and the types must agree.
-    return pa.array(stamps, pa.int64())
 
 
 def _flag(value: Any, name: str, row: int) -> bool:

@@ -78,7 +78,9 @@ class Inputs:
         if stream.steps:
             types = self.types_of[stream.name]
             types.learn(records)
-            columns = {name: types.array(name, records, start) for name in types.columns}
+            columns = {
+                name: types.array(name, records, start, instants=name == stream.timestamp) for name in types.columns
+            }
             rows = pa.table(columns | {map_filter.PLACE: pa.array(range(len(records)), pa.int64())})
             # Types learned from values must not depend on the other records of the batch.
             alone = any(isinstance(step, MapValues) and not step.typed for step in stream.steps)
