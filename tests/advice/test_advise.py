@@ -16,6 +16,7 @@ from tidegate.advice import here
 
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
 SEEDS = range(120)
+VIEW = pa.string_view()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -228,16 +229,26 @@ def test_long_windows_that_begin_every_second() -> None:
     assert (cost.late, cost.results) == (outcome(recording, 0).late, len(outcome(recording, 0).rows))
 
 
-def test_categories_are_text() -> None:
+def test_categories_and_views_are_text() -> None:
+    """pandas and polars have categories as dictionaries, and polars has text as views."""
     recording = drawn(5, least=20, bad=False)
     table = pa.Table.from_pylist(recording.records)
-    table = table.set_column(0, "k", table["k"].dictionary_encode())
-    table = table.set_column(2, "p", table["p"].cast(pa.string()).dictionary_encode())
+    names = pa.DictionaryArray.from_arrays(pa.array(range(table.num_rows)), table["k"].combine_chunks().cast(VIEW))
     asking = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "arrival": "at"}
-    advice = tg.advise(
-        table, windows=tg.TimeWindows(recording.size, recording.advance, 0), alert="k == 'hot'", **asking
-    )
-    assert advice.cost(0).late == outcome(replace(recording, trigger=None), 0).late
+    windows = tg.TimeWindows(recording.size, recording.advance, 0)
+    parts = table["p"].cast(pa.string())
+    for keys, partitions in (
+        (table["k"].dictionary_encode(), parts.dictionary_encode()),
+        (table["k"].cast(VIEW), parts.cast(VIEW)),
+        (names, parts),
+    ):
+        given = table.set_column(0, "k", keys).set_column(2, "p", partitions)
+        advice = tg.advise(given, windows=windows, alert="k == 'hot'", **asking)
+        assert advice.cost(0).late == outcome(replace(recording, trigger=None), 0).late
+        limits = [tg.advise_limit(one, windows=windows, limits=["7 ms"], **asking).costs for one in (given, table)]
+        assert limits[0] == limits[1]
+        joins = [tg.advise_join(one, one, key="k", timestamp="ts") for one in (given, table)]
+        assert str(joins[0]) == str(joins[1])
 
 
 def test_several_key_columns() -> None:

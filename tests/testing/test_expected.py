@@ -227,8 +227,10 @@ def test_keys_of_another_shape_or_kind(keys: Any, message: str) -> None:
         pd.DataFrame({"user": ["B"], "more": [1]}),
         pa.table({"user": pa.array(["B"]).dictionary_encode()}),
         pa.table({"user": pa.array(["B"], pa.large_string())}),
+        pa.table({"user": pa.array(["B"], pa.string_view())}),
+        pa.table({"user": pa.DictionaryArray.from_arrays([0], pa.array(["B"], pa.string_view()))}),
     ],
-    ids=["list", "tuples", "set", "pandas", "dictionary", "large"],
+    ids=["list", "tuples", "set", "pandas", "dictionary", "large", "view", "dictionary of views"],
 )
 def test_keys_of_one_column_in_any_shape(keys: Any) -> None:
     driver = TopologyTestDriver(on_close().count(expect_keys=keys))

@@ -87,6 +87,48 @@ def test_a_table_or_a_frame_is_a_batch(batch: Any, mapped: bool) -> None:
     assert [(row["k"], row["n"], row["of"]) for row in driver.read_output()] == [("b", 1, []), ("a", 2, [1, 2])]
 
 
+CATEGORIES = pa.chunked_array([["A", "B", "A", "B"]]).dictionary_encode()
+VIEWS = pa.chunked_array([pa.array(["A", "B", "A", "B"], pa.string_view())])  # as polars has text
+
+
+@pytest.mark.parametrize("text", [CATEGORIES, VIEWS], ids=["categories", "views"])
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        (lambda keys: keys.agg(x=tg.last("c"), n=tg.count()), [("A", "A", 4), ("B", "B", 4)]),
+        (lambda keys: keys.agg(x=tg.min("c"), n=tg.count("c")), [("A", "A", 4), ("B", "B", 4)]),
+        (
+            lambda keys: (
+                keys.windowed_by(tg.SessionWindows.of_inactivity_gap_with_no_grace("5 ms"))
+                .agg(x=tg.max("c"), n=tg.count())
+                .suppress(FINAL)
+            ),
+            [("A", "A", 4), ("B", "B", 4)],
+        ),
+        (lambda keys: keys.aggregate(lambda: "", lambda k, row, told: row["c"], type="string", name="x"), ["A", "B"]),
+    ],
+    ids=["last", "min", "sessions", "function"],
+)
+def test_categories_and_views_of_frames_are_text(table: Any, rows: Any, declared: bool, text: Any) -> None:
+    frame = pa.table({"k": text, "ts": [1, 2, 3, 4], "c": text})
+    stream = tg.stream("events", key="k", timestamp="ts", schema=frame.schema if declared else None)
+    driver = TopologyTestDriver(table(stream.group_by_key()))
+    driver.pipe_batch(frame)
+    driver.pipe_batch(frame)
+    driver.drain()
+    found = {row["k"]: tuple(row.get(name) for name in ("k", "x", "n")) for row in driver.read_output()}
+    assert sorted(found.values()) == [row if isinstance(row, tuple) else (row, row, None) for row in rows]
+
+
+def test_a_frame_of_polars_is_a_batch() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"k": ["a", "b", "a"], "ts": [0, 1, 2]}).cast({"k": polars.Categorical})
+    driver = TopologyTestDriver(GROUPED.count())
+    driver.pipe_batch(frame)
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("b", 1), ("a", 2)]
+
+
 STEPS: dict[str, Callable[[tg.KStream], tg.KStream]] = {
     "no step": lambda stream: stream,
     "filter": lambda stream: stream.filter(lambda row: True),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.advice.order import Arrived
 from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.columns.arrays import Flags, Ints, array, decoded, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, ints, plain_columns
 from tidegate.kernel.exchange.decoding import milliseconds, read
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -67,8 +67,7 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
             raise DefinitionError(
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
-    # Categories of pandas and polars become plain columns.
-    table = decoded(table.select(list(question.columns)))
+    table = plain_columns(table.select(list(question.columns)))
     for time in (question.timestamp, question.arrival):
         if time is not None:
             place = table.schema.get_field_index(time)

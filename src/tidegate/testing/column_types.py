@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.instants import instant_ms
+from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.rows.conversion import MISFITS, Converter, converter
 from tidegate.spec.columns import ROW, VALUE, check_user_name
 from tidegate.testing.records import INPUT, OWN, Record
@@ -35,7 +36,7 @@ class Types:
         """The types of a declared schema; without a schema none yet."""
         if schema is None:
             return cls()
-        return cls({f.name: f.type for f in schema}, declared=True)
+        return cls({f.name: f.type for f in plain_columns(schema.empty_table()).schema}, declared=True)
 
     @property
     def known(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
 from tidegate.spec.steps import Filter, MapValues
@@ -60,7 +61,7 @@ class Inputs:
         declared = [branch for branch in self.branches if branch.schema is not None and _typed(branch)]
         for branch in declared:
             assert branch.schema is not None
-            found = map_filter.apply_steps(branch.steps, branch.schema.empty_table()).schema
+            found = map_filter.apply_steps(branch.steps, plain_columns(branch.schema.empty_table())).schema
             columns = {field.name: field.type for field in found} | columns
         return Types(columns, declared=self.branches[0] in declared, numbered=any(map(_numbered, self.branches)))
 

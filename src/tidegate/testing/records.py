@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import InputError, in_one_line
+from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.spec.columns import OURS
 
 Record = dict[str, Any]
@@ -36,7 +37,7 @@ def as_table(records: Any) -> pa.Table | None:
             "a frame that has the columns of the stream, or records as dicts."
         ) from None
     # An unnamed pandas index is not a column.
-    return table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)])
+    return plain_columns(table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)]))
 
 
 def as_records(records: Any) -> list[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +50,46 @@ def decoded(rows: Rows) -> Rows:
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(at, field.name, plain(rows.column(at)))
     return rows
+
+
+def plain_columns(rows: pa.Table) -> pa.Table:
+    """`rows` of a user with plain types: the values of dictionaries, and text and bytes that are no views.
+
+    pandas and polars have categories as dictionaries, and polars has text as views. Arrow cannot select views.
+    """
+    for change in (_without_view, _without_dictionary):  # Arrow decodes no dictionary of views.
+        schema = pa.schema([_changed(field, change) for field in rows.schema], rows.schema.metadata)
+        rows = rows if schema.equals(rows.schema) else rows.cast(schema)
+    return rows
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain(kind.value_type, _without_view), kind.ordered)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _without_dictionary(kind: pa.DataType) -> pa.DataType:
+    return _plain(kind.value_type, _without_dictionary) if pa.types.is_dictionary(kind) else kind
+
+
+def _plain(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type `kind` with `change` for each of its atomic types."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_changed(kind.field(at), change) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_changed(kind.key_field, change), _changed(kind.item_field, change), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_changed(kind.value_field, change), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_changed(kind.value_field, change))
+    return pa.list_(_changed(kind.value_field, change)) if pa.types.is_list(kind) else change(kind)
+
+
+def _changed(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
+    return field.with_type(_plain(field.type, change))
 
 
 def concat_tables(tables: list[pa.Table]) -> pa.Table:

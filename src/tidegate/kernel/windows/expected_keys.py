@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, show_instant
+from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.conversion import MISFITS, converter
@@ -185,7 +186,7 @@ def pack(layout: Layout, given: Any) -> bytes:
 
 def _table(given: Any) -> pa.Table:
     try:
-        return pa.table(given)
+        return plain_columns(pa.table(given))
     except (pa.ArrowException, TypeError) as error:
         raise InputError(
             f"`expect_keys` is {in_one_line(given)}, which has no columns: {error}. Give a table or a frame with the "
