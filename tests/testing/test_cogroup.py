@@ -183,3 +183,13 @@ def test_what_is_refused() -> None:
         grouped.cogroup(clicked).emit_strategy(tg.EmitStrategy.on_window_close())
     with pytest.raises(tg.DefinitionTypeError, match="not a kind of window"):
         grouped.cogroup(clicked).windowed_by(10)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["aggregate", "value"])
+def test_late_records_of_a_cogroup_are_no_rows(name: str) -> None:
+    table = cogrouped().windowed_by(TENS).aggregate(lambda: "0", type="string", name=name)
+    for each in (table, table.filter(lambda row: True)):
+        with pytest.raises(tg.DefinitionError, match=r"late records of a cogroup .*They are counted in `late`"):
+            each.late_records()
+    counts = table.to_stream().group_by_key().count()
+    assert repr(counts.late_records()).startswith("<KLateRecords late records of count")
