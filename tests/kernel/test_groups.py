@@ -53,6 +53,13 @@ def test_a_fold_is_that_of_a_loop(kind: pa.DataType, how: str, codes: list[int],
         assert folded == (pytest.approx(wanted) if pa.types.is_floating(kind) else wanted)
 
 
+def test_a_sum_that_is_no_number_or_overflows_warns_of_nothing() -> None:
+    groups = Groups.of(np.array([0, 0, 1, 1], np.int64))
+    not_a_number, too_large = groups.fold(pa.array([math.inf, -math.inf, 1.7e308, 1.7e308]), "sum").to_pylist()
+    assert math.isnan(not_a_number)
+    assert too_large == math.inf
+
+
 @given(codes=CODES, data=st.data())
 def test_groups_in_another_order_have_the_same_rows(codes: list[int], data: st.DataObject) -> None:
     groups = Groups.of(np.array(codes, np.int64))

@@ -475,6 +475,31 @@ def test_an_offset_that_is_no_whole_number_is_refused() -> None:
         driver.pipe_input({"user": "A", "ts": 0, "p": 0, "o": 1.5})
 
 
+@pytest.mark.parametrize(
+    ("partition", "kind"),
+    [
+        (1.5, "double"),
+        (True, "bool"),
+        (Decimal(1), "decimal128"),
+        (b"x", "binary"),
+        (date(2020, 1, 1), "date32"),
+        ([1], "list<item: int64>"),
+        ({"a": 1}, "struct<a: int64>"),
+    ],
+)
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_partition_that_is_no_integer_and_no_string_is_refused(
+    partition: Any, kind: str, merged: bool, mapped: bool
+) -> None:
+    stream, other = (tg.stream(name, key="user", timestamp="ts", partition="p", offset="o") for name in ("a", "b"))
+    stream = stream.filter(lambda row: True) if mapped else stream
+    driver = TopologyTestDriver((stream.merge(other) if merged else stream).group_by_key().count())
+    with pytest.raises(tg.InputError, match=rf"partition column 'p' is {kind}.*, not an integer or a string: "):
+        driver.pipe_input({"user": "A", "ts": 1, "p": partition, "o": 0}, "a")
+    assert driver.read_output() == []
+
+
 def test_a_column_that_only_later_records_have() -> None:
     """Rows kept as old values of groups may lack a column that later records have."""
     driver = TopologyTestDriver(tg.table("moves", key="k", timestamp="ts").group_by("v").count("users"))

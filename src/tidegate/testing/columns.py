@@ -87,6 +87,14 @@ def to_batch(op: Operation, types: Types, records: Sequence[Record], start: int)
 def _partitions(types: Types, name: str, records: Sequence[Record], start: int) -> pa.Array:
     """The partitions of the records; each of several inputs has its own partitions, even with equal numbers."""
     partitions = types.array(name, records, start)
+    kind = partitions.type
+    if not any(
+        fits(kind) for fits in (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    ):
+        raise InputError(
+            f"The partition column {name!r} is {kind}, not an integer or a string: it names the part of the source "
+            "that a record is of. Cast it to a string."
+        )
     if not types.numbered:
         return partitions
     inputs = pa.array([record.get(INPUT) for record in records], pa.int64())

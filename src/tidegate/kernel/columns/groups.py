@@ -76,7 +76,8 @@ class Groups:
         if how == "sum" and column.type == pa.int64() and _are_ones(values):
             return pa.array(self.sizes)  # records are counted: a pass less
         folded = np.full(len(self.first), filler.as_py(), values.dtype)
-        _FOLDS[how].at(folded, self.number, values)
+        with np.errstate(invalid="ignore", over="ignore"):  # a sum of inf and -inf is NaN
+            _FOLDS[how].at(folded, self.number, values)
         if valid is None:
             return pa.array(folded)
         nothing = np.bincount(self.number[valid], minlength=len(self.first)) == 0
