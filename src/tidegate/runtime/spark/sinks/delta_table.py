@@ -407,7 +407,7 @@ class _Bytes:
 
 
 def _properties(remembered: Mapping[str, int]) -> Any:
-    """What a commit remembers, by the names of applications."""
+    """The properties of a commit that remembers these numbers, by the names of applications."""
     deltalake = package()
     return deltalake.CommitProperties(
         app_transactions=[deltalake.Transaction(name, number) for name, number in remembered.items()]
