@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -62,6 +63,17 @@ FRONTS: dict[str, Any] = {
 """What is in front of a limit."""
 
 
+ONE_FIELD = pa.struct({"a": pa.int64()})
+NUMBERS, TEXTS = pa.list_(pa.int64()), pa.list_(pa.string())
+TWO_FIELDS = pa.struct({"a": pa.int64(), "b": pa.int64()})
+
+
+def held_parts(kind: pa.DataType) -> tg.KTable:
+    """A table with a column of this type in front of a limit."""
+    table = counts().map_values({"m": lambda row: None}, types={"m": kind})
+    return table.suppress(tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream"))
+
+
 def held_behind(front: str, strategy: Any = None, limit: str = "50 ms") -> Any:
     """A table with these steps in front of a limit, of final results or of updates."""
     table = counts() if strategy is None else counts().suppress(strategy)
@@ -106,6 +118,9 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (held_behind("a filter"), counts(), "limit", "rows that wait by the old limit"),
         (held(windows=SESSIONS), final(windows=SESSIONS), "limit", "rows that wait by the old limit"),
         (held(windows=SESSIONS), held_final(), "rows of the limit", "have other columns"),
+        (held_parts(ONE_FIELD), held_parts(TWO_FIELDS), "rows of the limit", "have other columns"),
+        (held_parts(TWO_FIELDS), held_parts(ONE_FIELD), "rows of the limit", "have other columns"),
+        (held_parts(NUMBERS), held_parts(TEXTS), "rows of the limit", "have other columns"),
         (held(), counts(TWENTY), "windows", "other bounds"),
         (counts(), counts(store="other"), "store", "by its old name"),
         (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
@@ -175,6 +190,74 @@ def types_of(to: str, kind: str) -> dict[str, set[type]]:
     driver.drain()
     rows = driver.read_output()
     return {name: {type(row[name]) for row in rows} for name in rows[0]}
+
+
+def limit(buffer: Any = UNBOUNDED) -> Any:
+    return tg.Suppressed.until_time_limit("50 ms", buffer, clock="stream")
+
+
+def table(name: str, **columns: pa.DataType) -> tg.KTable:
+    types = {"k": pa.string(), "ts": pa.int64(), **columns}
+    schema = {"schema": pa.schema(list(types.items()))} if columns else {}
+    return tg.table(name, key="k", timestamp="ts", **schema)
+
+
+def with_both(one: tg.KTable, other: tg.KTable) -> tg.KTable:
+    """A join whose function gets the rows of both sides as structs."""
+    both = {"x": lambda mine, others: (mine["v"] or 0) + ((others or {}).get("w") or 0)}
+    return one.join(other, how="left", value_joiner=both, types={"x": "long"})
+
+
+LEARNED: dict[str, tuple[tg.KTable, str, list[Any], list[Any]]] = {
+    "a list of an aggregate": (grouped().windowed_by(TEN).agg(l=tg.collect_list("v")), "l", [None, 1], [[], [1]]),
+    "a list": (table("events"), "v", [[], [1]], [[], [1]]),
+    "a struct": (table("events"), "v", [{"a": None}, {"a": 1, "b": 2}], [{"a": None, "b": None}, {"a": 1, "b": 2}]),
+    "a list in a struct in a list": (table("events"), "v", [[{"a": []}], [{"a": [1]}]], [[{"a": []}], [{"a": [1]}]]),
+    "a copy of a struct": (
+        table("events").map_values({"m": "v"}), "m", [{"a": None}, {"a": 1, "b": 2}],
+        [{"a": None, "b": None}, {"a": 1, "b": 2}],
+    ),
+}  # fmt: skip
+"""A table, a column of its rows, two values whose second brings a part of the type, and the two results."""
+
+
+@pytest.mark.parametrize("buffer", [UNBOUNDED, NINE, tg.BufferConfig.max_bytes(9_000)], ids=["unbounded", "9", "bytes"])
+@pytest.mark.parametrize("goes_on", ["in one run", "after a restart", "without the limit"])
+@pytest.mark.parametrize("case", LEARNED)
+def test_rows_wait_while_a_part_of_their_type_is_not_known(case: str, goes_on: str, buffer: Any) -> None:
+    plan, name, values, results = LEARNED[case]
+    driver = TopologyTestDriver(plan.suppress(limit(buffer)))
+    driver.pipe_input({"k": "a", "ts": 1, "v": values[0]})
+    now = plan if goes_on == "without the limit" else plan.suppress(limit(buffer))
+    assert driver.check_upgrade(now).goes_on
+    if goes_on != "in one run":
+        driver = restarted(driver, now)
+    driver.pipe_input({"k": "b", "ts": 2, "v": values[1]})
+    driver.drain()
+    assert [row[name] for row in driver.read_output()] == results
+
+
+def test_rows_wait_while_the_columns_of_a_side_are_not_known() -> None:
+    driver = TopologyTestDriver(with_both(table("one"), table("other")).suppress(limit()))
+    driver.pipe_input({"k": "a", "ts": 1, "v": 1}, "one")
+    driver.pipe_input({"k": "b", "ts": 2, "v": 2}, "one")
+    driver.pipe_input({"k": "b", "ts": 3, "w": 5}, "other")
+    driver.pipe_input({"k": "c", "ts": 90, "v": 3}, "one")
+    assert [(row["k"], row["x"]) for row in driver.read_output()] == [("a", 1), ("b", 7)]
+
+
+def test_rows_that_wait_lack_a_new_column_of_a_side() -> None:
+    one = table("one", v=pa.int64())
+    driver = TopologyTestDriver(with_both(one, table("other", u=pa.int64())).suppress(limit()))
+    driver.pipe_input({"k": "a", "ts": 1, "v": 1}, "one")
+    driver.pipe_input({"k": "a", "ts": 2, "u": 1}, "other")
+    now = with_both(one, table("other", u=pa.int64(), w=pa.int64())).suppress(limit())
+    assert [change.what for change in driver.check_upgrade(now).changes] == ["types"]
+    driver = restarted(driver, now)
+    driver.pipe_input({"k": "b", "ts": 3, "v": 1}, "one")
+    driver.pipe_input({"k": "b", "ts": 4, "u": 1, "w": 5}, "other")
+    driver.pipe_input({"k": "c", "ts": 90, "v": 3}, "one")
+    assert [(row["k"], row["x"]) for row in driver.read_output()] == [("a", 1), ("b", 6)]
 
 
 def test_other_steps_in_front_of_a_limit_go_on_if_no_row_waits() -> None:

@@ -120,18 +120,36 @@ def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] 
 def _fits(what: Described, layout: Layout, one: OfLimit, schema: pa.Schema) -> bool:
     """Whether rows that wait for a limit can be rows of `schema`.
 
-    It may have more columns: new columns of the aggregation or of the table, `DELETED`, and ids of rows.
+    It may have more columns: new columns of the aggregation or of the table, `DELETED`, and ids of rows. The structs of
+    a join may have more fields: new columns of its sides.
     """
-    buffered = what.buffered[one.limit.place]
     had, has = (made.for_kind[one.output.kind].result_types for made in (what.layout, layout))
+    before, now = _types(what.buffered[one.limit.place]), _types(schema)
     free = {ROW_ID, DELETED, *(has.keys() - had.keys())}
-    lost = [f.name for f in buffered if f.name not in schema.names or not _alike(f, schema.field(f.name))]
-    added = [name for name in schema.names if name not in buffered.names]
-    return set(lost) <= {ROW_ID} and set(added) <= free
+    own = {name for name, kind in before.items() if had.get(name) == kind and has.get(name) == now.get(name)}
+    lost = {name for name, kind in before.items() if name not in now or not _alike(kind, now[name], name in own)}
+    return lost <= {ROW_ID} and now.keys() - before.keys() <= free
 
 
-def _alike(one: pa.Field, other: pa.Field) -> bool:
-    return pa.types.is_null(one.type) or pa.types.is_null(other.type) or one.type == other.type
+def _types(fields: pa.Schema | pa.StructType) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}
+
+
+def _alike(had: pa.DataType, has: pa.DataType, grows: bool) -> bool:
+    """Whether values of one type can be values of the other. A part of type null has no value yet: it is not known.
+
+    A struct may have more fields if it `grows`, or if a part of it is not known: the next value may bring both.
+    """
+    if pa.types.is_null(had) or pa.types.is_null(has):
+        return True
+    if pa.types.is_struct(had) and pa.types.is_struct(has):
+        before, now = _types(had), _types(has)
+        grows = grows or any(map(pa.types.is_null, before.values()))
+        same = before.keys() <= now.keys() if grows else list(before) == list(now)
+        return same and all(_alike(kind, now[name], grows) for name, kind in before.items())
+    if had.id != has.id or not had.num_fields or pa.types.is_fixed_size_list(had):
+        return bool(had == has)
+    return all(_alike(had.field(at).type, has.field(at).type, grows) for at in range(had.num_fields))
 
 
 def _shape(layout: Layout, output: Output, applied: int) -> Layout:
