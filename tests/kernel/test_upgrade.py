@@ -565,6 +565,45 @@ def test_one_of_two_outputs_loses_its_limit() -> None:
     assert [change.what for change in told.changes if change.loses] == ["limit"]
 
 
+def limited_in(name: str, *others: str) -> dict[str, Any]:
+    """Outputs of one table; one of them has a limit."""
+    return {each: held("50 ms") if each == name else counts() for each in (name, *others)}
+
+
+def by_output(driver: TopologyTestDriver) -> list[tuple[Any, ...]]:
+    return sorted((row["output"], *row["window"][:1], row["n"]) for row in driver.read_output())
+
+
+def test_a_limit_that_moves_to_another_output_leaves_its_rows_where_they_were() -> None:
+    driver, now = after(limited_in("slow", "raw"), 1, 2), limited_in("raw", "slow")
+    (change,) = driver.check_upgrade(now).changes
+    assert str(change) == "limit: 'slow: by stream time' -> 'raw: by stream time'"
+    assert change.effect == "what waited leaves first; rows wait by the new limit from then on"
+    driver = restarted(driver, now)
+    driver.pipe_input(record(100))
+    assert by_output(driver) == [("slow", 0, 2), ("slow", 100, 1)]
+    driver.drain()
+    assert by_output(driver) == [("raw", 100, 1)]
+
+
+def test_a_limit_follows_its_output_to_another_name() -> None:
+    driver, now = after(limited_in("slow", "raw"), 1, 2), limited_in("late", "raw")
+    assert driver.check_upgrade(now).changes == ()
+    driver = restarted(driver, now)
+    driver.pipe_input(record(100))
+    assert by_output(driver) == [("late", 0, 2), ("raw", 100, 1)]
+
+
+@pytest.mark.parametrize("now", [{"raw": counts()}, limited_in("raw")], ids=["no limit", "a limit"])
+def test_rows_of_an_output_that_is_gone_do_not_leave_by_another_one(now: dict[str, Any]) -> None:
+    """The other output has had them."""
+    driver = after(limited_in("slow", "raw"), 1, 2)
+    told = driver.check_upgrade(now)
+    assert [change.what for change in told.changes if change.loses] == ["limit"]
+    with pytest.raises(tg.CheckpointError, match="the rows that wait by the old limit"):
+        restarted(driver, now).pipe_input(record(100))
+
+
 def test_a_table_that_is_grouped_anew_gets_what_waited() -> None:
     def groups(limited: bool) -> tg.KTable:
         moves = tg.table("moves", key="k", timestamp="ts")

@@ -205,3 +205,23 @@ def test_a_limit_that_is_taken_away(kind: str, batches: list[list[Row]], limit: 
     wanted, _ = _switched(case.table(), case.table(), batches, 0)
     assert _materialized(case, sum(out, [])) == _materialized(case, sum(wanted, []))
     assert driver.check_upgrade(case.table()).changes == ()
+
+
+@pytest.mark.parametrize("kind", ["none", "tumbling", "sessions"])
+@given(batches=cases.partitioned(), limit=test_suppression.limits(), data=st.data())
+def test_a_limit_that_moves_to_another_output(kind: str, batches: list[list[Row]], limit: Any, data: Any) -> None:
+    """The table of each output is that of a plan without a limit."""
+    case = data.draw(cases.cases(ordered=True, plain=True) if kind == "none" else cases.cases(ordered=True, kind=kind))
+    case = replace(case, topology=replace(case.topology, final=False), with_schema=True)
+    suppressed = test_suppression.suppressed(replace(limit, strategy="emit_early", measured_from="first_update"))
+    batches = [batch for batch in batches if batch]
+    last = max(len(batches) - 1, 0)
+    at, table = data.draw(st.integers(min(1, last), last)), case.table()
+    before, now = {"a": table, "b": table.suppress(suppressed)}, {"a": table.suppress(suppressed), "b": table}
+    out, driver = _switched(before, now, batches, at)
+    driver.drain()
+    rows = [*sum(out, []), *driver.read_output()]
+    wanted, _ = _switched(table, table, batches, 0)
+    for name in now:
+        mine = [{what: row[what] for what in row if what != "output"} for row in rows if row["output"] == name]
+        assert _materialized(case, mine) == _materialized(case, sum(wanted, []))

@@ -169,12 +169,19 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout, sto
     found = []
     for name in sorted(running.keys() | written.keys()):
         before, after = written.get(name), running.get(name)
+        if name == "limit" and before == after and what is not None and flush.moves(what.layout.op, layout.op):
+            before, after = (f"{_limited(op)}: {before}" for op in (what.layout.op, layout.op))
         if before == after or (name == "types" and None in (before, after)):
             continue  # a plan without declared types learns them
         effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout, store)
         loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
         found.append(Change(name, before, after, loses, effect or ""))
     return found if what is None else [*found, *_lengths(what.layout.op, layout.op), *_rows(what, layout, store)]
+
+
+def _limited(op: Operation) -> str:
+    """The names of the outputs with limits: the identity of a plan with one limit has no name."""
+    return ", ".join(output.name for output in op.all_outputs if output.limits)
 
 
 def _lengths(old: Operation, new: Operation) -> Iterator[Change]:

@@ -57,9 +57,12 @@ class OfLimit:
 
 
 def limits(old: Operation, new: Operation) -> list[tuple[OfLimit, OfLimit | None]]:
-    """Each limit of the old plan, and the limit of the new plan at its place, for the same output and clock, if any."""
+    """Each limit of the old plan, and the limit of the new plan at its place, for the same output and clock, if any.
+
+    The only output with limits may have another name in the new plan.
+    """
     limited = [[output for output in op.all_outputs if output.limits] for op in (old, new)]
-    alone = all(len(outputs) == 1 for outputs in limited)
+    alone = all(len(outputs) == 1 for outputs in limited) and _same_output(old, limited[0][0], new, limited[1][0])
     had, has = (
         {
             ("" if alone else output.name, limit.place, limit.how.clock): OfLimit(output, number)
@@ -69,6 +72,17 @@ def limits(old: Operation, new: Operation) -> list[tuple[OfLimit, OfLimit | None
         for outputs in limited
     )
     return [(one, has.get(at)) for at, one in had.items()]
+
+
+def _same_output(old: Operation, had: Output, new: Operation, has: Output) -> bool:
+    """Whether an output of the new plan can be that of the old plan: under its name, or each has a name of its own."""
+    names = [{output.name for output in op.all_outputs} for op in (old, new)]
+    return had.name == has.name or (had.name not in names[1] and has.name not in names[0])
+
+
+def moves(old: Operation, new: Operation) -> bool:
+    """Whether a limit of the old plan has no limit of the new plan at its place, for the same output and clock."""
+    return any(now is None for _, now in limits(old, new))
 
 
 def removed_limits(old: Operation, new: Operation) -> list[OfLimit]:
@@ -107,7 +121,9 @@ def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] 
     None if there is no such output, or if it would give them other columns than they have.
     """
     outputs = [output for output in layout.op.all_outputs if output.kind != "late"]
-    mine = [output for output in outputs if output.name == one.output.name] or (outputs if len(outputs) == 1 else [])
+    mine = [output for output in outputs if output.name == one.output.name]
+    if len(outputs) == 1 and _same_output(what.layout.op, one.output, layout.op, outputs[0]):
+        mine = outputs
     if not mine:
         return None
     applied = what.steps[one.limit.place]
