@@ -481,6 +481,22 @@ def test_what_a_check_says_of_a_change_that_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["k", "v"])
+def test_a_check_of_a_function_that_reads_whole_records(key: str) -> None:
+    """The function reads the key as a value, too."""
+
+    def total(length: str) -> tg.KTable:
+        windows = tg.TimeWindows.of_size_and_grace(length, "5 ms")
+        of_whole = (
+            grouped(key).windowed_by(windows).aggregate(lambda: 0, lambda _, row, so_far: so_far + 1, type="long")
+        )
+        return of_whole.suppress(limit())
+
+    driver = after(total("10 ms"), 1)
+    assert driver.check_upgrade(total("10 ms")).changes == ()
+    assert [change.what for change in driver.check_upgrade(total("20 ms")).changes] == ["windows"]
+
+
 def test_a_check_of_another_number_of_operators() -> None:
     table = counts().to_stream().group_by("k").agg(m=tg.count())
     told = after(counts(), 1).check_upgrade(table)

@@ -157,7 +157,8 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
 def _untyped(op: Operation, what: Described) -> Layout:
     """The layout of a plan over columns of unknown types: those of the checkpoint have its types."""
     known = what.layout.schema
-    columns = [name[2:] for name in known.names if name[:2] in ("k:", "v:", "r:")]
+    # A function reads the key as a value, too.
+    columns = dict.fromkeys(name[2:] for name in known.names if name[:2] in ("k:", "v:", "r:"))
     names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(columns)))]
     types = [known.field(name).type if name in known.names else pa.null() for name in names]
     return Layout(op, pa.schema(list(zip(names, types, strict=True))), typed=False)
