@@ -106,6 +106,9 @@ def test_another_run_is_refused_between_the_two_steps() -> None:
     driver = TopologyTestDriver(counts(TIME).suppress(FINAL))
     driver.pipe_input(RECORDS[0])
     driver._step(driver._entries, [[]], 0, drains=True)
+    (change,) = driver.check_upgrade(counts(TIME).suppress(FINAL)).changes
+    assert (change.what, change.before) == ("drain", "begun")
+    assert "Call tg.drain(...) again" in change.loses
     with pytest.raises(tg.CheckpointError, match="has begun"):
         driver.pipe_input(RECORDS[1])
     assert driver.read_output() == []

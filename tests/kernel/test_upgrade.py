@@ -497,6 +497,30 @@ def test_a_check_of_a_function_that_reads_whole_records(key: str) -> None:
     assert [change.what for change in driver.check_upgrade(total("20 ms")).changes] == ["windows"]
 
 
+def test_a_drained_checkpoint_takes_no_plan() -> None:
+    driver = after(final(), 1)
+    driver.drain()
+    told = driver.check_upgrade(final())
+    assert not told.goes_on
+    assert str(told) == (
+        "This plan cannot go on from the checkpoint:\n"
+        "  events: drain: 'done' -> 'none'\n"
+        "    would lose: every record: a drained checkpoint takes none. Start the query with a new checkpointLocation, "
+        "from where its input goes on"
+    )
+    longer = final(windows=tg.TimeWindows.of_size_and_grace("10 ms", "9 ms"))
+    assert [change.what for change in driver.check_upgrade(longer).changes] == ["grace", "drain"]
+    with pytest.raises(tg.CheckpointError, match="was drained"):
+        restarted(driver, final()).pipe_input(record(2))
+
+
+@pytest.mark.parametrize("plan", [final(), table("events").to_stream()], ids=["an operator", "none"])
+def test_a_drained_driver_without_a_state_takes_no_plan(plan: Any) -> None:
+    driver = TopologyTestDriver(plan)
+    driver.drain()
+    assert [change.what for change in driver.check_upgrade(plan).changes] == ["drain"]
+
+
 def test_a_check_of_another_number_of_operators() -> None:
     table = counts().to_stream().group_by("k").agg(m=tg.count())
     told = after(counts(), 1).check_upgrade(table)

@@ -156,6 +156,7 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
         tg.drain(final(source), checkpoint, write)
     with pytest.raises(StreamingQueryException, match="has begun"):
         query.run(BATCHES[2:])
+    assert [change.before for change in tg.check_upgrade(spark, checkpoint, final("events")).changes] == ["begun"]
     failing.append(False)
     tg.drain(final(source), checkpoint, write)
     driver.drain()
@@ -165,6 +166,7 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     batches = sorted(drained)
     tg.drain(final(source), checkpoint, write)
     assert sorted(drained) == batches
+    assert [change.before for change in tg.check_upgrade(spark, checkpoint, final("events")).changes] == ["done"]
     with pytest.raises(StreamingQueryException, match="This checkpoint was drained"):
         query.run(BATCHES[2:])
 

@@ -10,6 +10,9 @@ CHOICES = (
     "everything out (tg.drain)."
 )
 
+DRAIN = "drain"
+"""The change for a checkpoint that takes no other plan, nor the old one, because a drain has begun or is over."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -70,7 +73,9 @@ class Upgrade:
         lines = list(_lines(self.changes))
         if self.goes_on:
             return "\n".join(["This plan goes on from the checkpoint, with these changes:", *lines])
-        return "\n".join(["This plan cannot go on from the checkpoint:", *lines, "Choices: " + CHOICES])
+        if not any(change.what == DRAIN for change in self.changes):
+            lines.append("Choices: " + CHOICES)
+        return "\n".join(["This plan cannot go on from the checkpoint:", *lines])
 
 
 def _lines(changes: Iterable[Change]) -> Iterable[str]:

@@ -19,13 +19,12 @@ from tidegate.kernel.stage import Stage, Step, reasons
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore, Overlay
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.kernel.upgrade import compatibility, description
-from tidegate.kernel.upgrade.drain import DONE, drained
+from tidegate.kernel.upgrade import compatibility, description, drain
 from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node
 from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
-from tidegate.spec.upgrade import Change, Upgrade, other_operators, refusal
+from tidegate.spec.upgrade import DRAIN, Change, Upgrade, other_operators, refusal
 from tidegate.testing.columns import check_columns
 from tidegate.testing.entries import Entry, check_input, check_names, entries_of
 from tidegate.testing.operators import operators
@@ -162,7 +161,7 @@ class TopologyTestDriver:
                 entry.types.learn_schema(stepped)
             taken.append(entry.inputs.take(records, stream, self._piped) if entry.inputs.reads(stream) else [])
         if self._drained:
-            raise drained()
+            raise drain.drained()
         if not self._nodes or not any(taken):
             for found in [] if self._nodes else taken:
                 check_columns(entries[0].inputs.branches[0].kept, found, self._piped)
@@ -194,12 +193,12 @@ class TopologyTestDriver:
             [((0, 10), 1)]
         """
         if self._drained:
-            raise drained()
+            raise drain.drained()
         while self._nodes and self._heard and not self._drained:
             # A drain has two steps: it begins, and it ends. If the end failed before, only the end is left.
             self._step(self._entries, [[] for _ in self._entries], 0, drains=True)
             state = State.open(self._stores[0])
-            self._drained = state is not None and state.drain == DONE
+            self._drained = state is not None and state.drain == drain.DONE
         self._drained = True
 
     @property
@@ -469,6 +468,8 @@ class TopologyTestDriver:
             layout = other._layout(node, place) if typed else None
             found = compatibility.preview(store, node.op, layout, None)
             changes += (replace(change, operator=node.op.stream.name) for change in found)
+        if self._drained and not any(change.what == DRAIN for change in changes):  # no operator has a state
+            changes.append(drain.change(drain.DONE))
         return Upgrade(tuple(changes))
 
     def state(self) -> DriverState:

@@ -35,7 +35,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fitting
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.kernel.upgrade import description, flush
+from tidegate.kernel.upgrade import description, drain, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed, OfLimit
 from tidegate.plan import Operation
@@ -148,6 +148,8 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
     if layout is None:
         layout = _untyped(op, what)
     found = changes(state.identity, what, layout, store)
+    if state.drain:
+        found.append(drain.change(state.drain))
     if tasks not in (None, state.tasks):
         loses = f"keys would be looked for in the wrong task. Set spark.sql.shuffle.partitions to {state.tasks}"
         found.append(Change("tasks", str(state.tasks), str(tasks), loses))

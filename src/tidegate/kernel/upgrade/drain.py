@@ -18,6 +18,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
+from tidegate.spec.upgrade import DRAIN, Change
 
 BEGUN, DONE = "begun", "done"
 
@@ -55,6 +56,16 @@ def drained() -> CheckpointError:
         "This checkpoint was drained: everything it held has left, and it takes nothing any more. Nothing was "
         "changed. Start the query with a new checkpointLocation, from where its input goes on."
     )
+
+
+def change(progress: str) -> Change:
+    """The change for a plan that would be started on a checkpoint whose drain has begun or is over."""
+    loses = {
+        BEGUN: "the rest of the drain, which may have let out rows. Call tg.drain(...) again: it goes on where it was",
+        DONE: "every record: a drained checkpoint takes none. Start the query with a new checkpointLocation, from "
+        "where its input goes on",
+    }
+    return Change(DRAIN, progress, "none", loses[progress])
 
 
 def marks(layout: Layout, tasks: int) -> Iterator[tuple[int, bytes]]:
