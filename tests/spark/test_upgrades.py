@@ -33,7 +33,8 @@ BATCHES = with_offsets(
     ]
 )
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+UNBOUNDED = tg.BufferConfig.unbounded()
+FINAL = tg.Suppressed.until_window_closes(UNBOUNDED)
 
 
 def counts(source: Any, size: str = "10 ms", grace: str = "5 ms", **more: Any) -> tg.KTable:
@@ -169,6 +170,32 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     assert [change.before for change in tg.check_upgrade(spark, checkpoint, final("events")).changes] == ["done"]
     with pytest.raises(StreamingQueryException, match="This checkpoint was drained"):
         query.run(BATCHES[2:])
+
+
+def test_a_limit_behind_final_results_leaves_a_single_task(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Without it the plan has two tasks and is refused; with one shuffle partition it goes on."""
+
+    def held(source: Any) -> tg.KTable:
+        return final(source).suppress(tg.Suppressed.until_time_limit("90 ms", UNBOUNDED, clock="stream"))
+
+    driver = TopologyTestDriver(held("events"))
+    replay(spark, tmp_path, held).run(BATCHES[:2])
+    for batch in BATCHES[:2]:
+        driver.pipe_batch(batch)
+    query = replay(spark, tmp_path, final)
+    query.written = 2
+    with pytest.raises(StreamingQueryException, match=r"Set spark.sql.shuffle.partitions to 1 and restart"):
+        query.run(BATCHES[2:])
+    request.addfinalizer(lambda: spark.conf.set("spark.sql.shuffle.partitions", "2"))
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    told = query.run([])
+    driver = TopologyTestDriver(final("events"), state=driver.state())
+    driver.pipe_batch(BATCHES[2])
+    wanted = sorted(map(repr, driver.read_output()))
+    assert len(wanted) > 3
+    assert sorted(repr(row) for batch in told.rows for row in batch) == wanted
 
 
 def test_a_drain_that_has_begun_is_refused_behind_other_frames_of_a_union(spark: SparkSession, tmp_path: Path) -> None:
