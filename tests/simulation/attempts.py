@@ -12,6 +12,7 @@ from simulation.stores import Calls, Died, Handle, KernelStore, Version, Wrong
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.runtime.spark.attach import SparkStage
+from tidegate.runtime.spark.tasks import task_numbers
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.wire import ROWS, WHOLE_ROWS, outgoing
 
@@ -56,14 +57,14 @@ class Attempt:
 
 
 def attempt(
-    operator: Operator, version: Version, blobs: Sequence[bytes], clock: int, on_spark: bool, fate: Fate
+    operator: Operator, task: int, version: Version, blobs: Sequence[bytes], clock: int, on_spark: bool, fate: Fate
 ) -> Attempt:
     """A task attempt over a version of its store, up to its end or its death."""
     made = Attempt()
     calls = Calls(fate.calls)
     run = _on_spark if on_spark else _in_kernel
     try:
-        tables = run(operator, version, _until(blobs, fate.blobs), bool(blobs), clock, calls, made)
+        tables = run(operator, task, version, _until(blobs, fate.blobs), bool(blobs), clock, calls, made)
         for number, table in enumerate(tables):
             if number == fate.tables:
                 tables.close()
@@ -82,12 +83,19 @@ def _until(blobs: Sequence[bytes], fails_at: int | None) -> Iterator[bytes]:
 
 
 def _in_kernel(
-    operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
+    operator: Operator,
+    task: int,
+    version: Version,
+    blobs: Iterator[bytes],
+    came: bool,
+    clock: int,
+    calls: Calls,
+    made: Attempt,
 ) -> Iterator[pa.Table]:
     store = KernelStore(version, calls, operator.layout.tuning)
     expired = operator.layout.op.uses_timers and any(due < clock for due in version.timers)
     if came or expired:
-        step = operator.stage.begin(store, blobs, wall_clock=clock if expired else None)
+        step = operator.stage.begin(store, blobs, wall_clock=clock if expired else None, task=task)
         yield from (table for table in step.parts if table.num_rows)
         store.timers = set() if step.wake_at is None else {step.wake_at}
         made.metrics = dict(step.metrics)
@@ -118,20 +126,28 @@ class _Time:
 
 
 def _on_spark(
-    operator: Operator, version: Version, blobs: Iterator[bytes], came: bool, clock: int, calls: Calls, made: Attempt
+    operator: Operator,
+    task: int,
+    version: Version,
+    blobs: Iterator[bytes],
+    came: bool,
+    clock: int,
+    calls: Calls,
+    made: Attempt,
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
     processor = _Processor(stage, {}, operator.layout.op.uses_timers, operator.layout.tuning)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
+    key = (task_numbers(operator.tasks)[task],)
     if came:
         # One blob per frame; Spark may cut frames anywhere.
         frames = ({"blob": [blob]} for blob in blobs)
-        yield from _received(stage, processor.handleInputRows(0, frames, _Time(clock)), made)
+        yield from _received(stage, processor.handleInputRows(key, frames, _Time(clock)), made)
     for due in list(handle.listTimers()):
         if due < clock:
-            yield from _received(stage, processor.handleExpiredTimer(0, _Time(clock), _Time(clock, due)), made)
+            yield from _received(stage, processor.handleExpiredTimer(key, _Time(clock), _Time(clock, due)), made)
             handle.deleteTimer(due)
     made.version = handle.version()
     _whole(made.version)

@@ -175,7 +175,7 @@ class Cluster:
         before, dead = self.version(place, task, batch.number), []
         for number in range(MOST_DEATHS):
             where = f"{at}, attempt {number}"
-            made = self._attempt(where, place, before, batch, blobs, self._fate(where))
+            made = self._attempt(where, place, task, before, batch, blobs, self._fate(where))
             died = self._died(where, made)
             if died is None:
                 break
@@ -185,10 +185,10 @@ class Cluster:
             if died == "batch fails":
                 raise BatchFailed
         else:
-            made = self._attempt(at, place, before, batch, blobs, Fate())
+            made = self._attempt(at, place, task, before, batch, blobs, Fate())
         kept = made
         if blobs and faults.strikes("task runs twice", at):
-            again = self._attempt(f"{at}, again", place, before, batch, blobs, Fate())
+            again = self._attempt(f"{at}, again", place, task, before, batch, blobs, Fate())
             faults.happened("task runs twice", at)
             _same_rows(at, again, made)
             # The rows may come from one attempt and the state from the other: both write the same file.
@@ -199,7 +199,7 @@ class Cluster:
         return made
 
     def _attempt(
-        self, where: str, place: int, before: Version, batch: Batch, blobs: list[bytes], fate: Fate
+        self, where: str, place: int, task: int, before: Version, batch: Batch, blobs: list[bytes], fate: Fate
     ) -> Attempt:
         faults = self.adversary
         worker = self._worker(where)
@@ -208,7 +208,7 @@ class Cluster:
             blobs = faults.shuffled(where, blobs)
         with worker.running():
             operator = worker.plan(self.started, self._pickled)[place]
-            made = attempt(operator, before, blobs, batch.clock, self.on_spark, fate)
+            made = attempt(operator, task, before, blobs, batch.clock, self.on_spark, fate)
         if blobs:
             count = sum(table.num_rows for table in made.tables)
             end = "done" if made.alive else "dead"

@@ -12,9 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from tidegate.runtime.spark.tasks import place_of, task_numbers
 from tidegate.runtime.spark.worker.processor import MOST_KEYS, StageProcessor
 
 BLOBS = 5
+TASKS = 7
 
 
 class Blob:
@@ -40,6 +42,16 @@ class Watching:
         return SimpleNamespace(parts=iter(()), metrics={}, wake_at=None)
 
 
+class Waking:
+    """A step of a timer, whose metric is the number of its task."""
+
+    output_schema = pa.schema([("n", pa.int64())])
+    metrics = MappingProxyType({"task": "max"})
+
+    def begin(self, store: Any, blobs: Iterable[Any], wall_clock: int, number: int) -> Any:
+        return SimpleNamespace(parts=iter(()), metrics={"task": place_of(number, TASKS)}, wake_at=None)
+
+
 def frames() -> Iterator[pd.DataFrame]:
     for _ in range(BLOBS):
         yield pd.DataFrame({"blob": [Blob()]})
@@ -50,6 +62,14 @@ def test_a_blob_is_let_go_of_when_the_step_is_done_with_it() -> None:
     processor.init(Mock())
     list(processor.handleInputRows(("0",), frames(), None))
     assert processor._stage.held == [1] * BLOBS
+
+
+def test_a_timer_says_which_task_steps() -> None:
+    processor: Any = StageProcessor(Waking(), {}, TASKS, wakes=True)
+    processor.init(Mock(**{"listTimers.return_value": []}))
+    for task, number in enumerate(task_numbers(TASKS)):
+        [frame] = processor.handleExpiredTimer(key=(number,), timerValues=Mock(), expiredTimerInfo=Mock())
+        assert frame["task"].tolist() == [task]
 
 
 @pytest.mark.parametrize("tasks", [4, MOST_KEYS + 1])

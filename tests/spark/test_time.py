@@ -88,6 +88,30 @@ def test_a_row_for_every_expected_key(spark: SparkSession, tmp_path: Path) -> No
     assert short(rows) == [("b", 10, 1), ("c", 10, 0), ("c", 20, 0), ("d", 10, 0), ("d", 20, 0)]
 
 
+def test_keys_that_are_expected_from_a_timer_on(spark: SparkSession, tmp_path: Path) -> None:
+    """No record comes after the restart: each of two tasks knows its own keys nevertheless."""
+    users = [f"user-{i}" for i in range(8)]
+
+    def topology(keys: list[str] | None) -> Any:
+        def on(frame: Any) -> Any:
+            order = {"partition": "partition", "offset": "offset"}
+            stream = tg.stream(frame, key="user", timestamp="ts", **order, idle_advance="20 seconds")
+            windowed = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 second"))
+            return windowed.count(expect_keys=keys).suppress(FINAL).to_df()
+
+        return on
+
+    replay = Replay(spark, tmp_path, SCHEMA, topology(None))
+    replay._write(records(0, 0, **dict.fromkeys(users[:3], 5)))
+    assert Run(replay, lambda run: run.records > 0).rows == []
+    replay.topology = topology(users)
+    run = Run(replay, lambda run: len(run.rows) >= len(users))
+    assert run.records == 0
+    assert short([row for row in run.rows if row["window"].start == 0]) == [
+        (user, 0, int(user in users[:3])) for user in users
+    ]
+
+
 def test_expected_keys_at_the_end_of_a_static_frame(spark: SparkSession) -> None:
     frame = spark.createDataFrame(table_of(records(0, 0, a=5, b=12), SCHEMA))
     stream = tg.stream(frame, key="user", timestamp="ts", partition="partition", offset="offset")

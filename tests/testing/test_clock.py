@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.state import frames
 from tidegate.testing import TopologyTestDriver, layout
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
@@ -226,6 +227,68 @@ def test_all_tasks_agree_on_the_time(tasks: int) -> None:
     rows, drops = layout.run(table, batches, tasks=tasks, splits=splits, clocks=[0, 61_000, 72_000, 73_000])
     assert sorted((row["k"], row["count"]) for row in rows) == [(k, 1) for k in keys]
     assert drops["late"] == len(keys)
+
+
+KEYS = "ABCDEFGH"
+
+
+def expecting(keys: str | None) -> tg.KTable:
+    windowed = tg.stream("events", key="k", timestamp="ts", idle_advance="1 minute", **ORDER).group_by_key()
+    windows = tg.TimeWindows.of_size_with_no_grace("10 seconds")
+    return windowed.windowed_by(windows).count(expect_keys=None if keys is None else list(keys)).suppress(FINAL)
+
+
+def of_tasks(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["window"].start // SECOND, row["k"], row["count"]) for row in rows)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+def test_keys_may_be_expected_from_a_step_without_records_on(tasks: int) -> None:
+    """After a restart with `expect_keys` the first step is a timer's: each task emits rows of its own keys alone."""
+    records = [{"k": key, "ts": 4 * SECOND, "p": 0, "o": place} for place, key in enumerate("ABC")]
+    before = layout.Tasks(expecting(None).node, tasks)
+    before.learn(records)
+    assert before.batch([(None, records)], 0) == []
+    run = layout.Tasks(expecting(KEYS).node, tasks, before)
+    run.learn(records)
+    assert of_tasks(run.batch([], 66 * SECOND)) == [(0, key, int(key in "ABC")) for key in KEYS]
+    assert of_tasks(run.batch([], 76 * SECOND)) == [(10, key, 0) for key in KEYS]
+    rows = run.batch([(None, [{"k": "D", "ts": 41 * SECOND, "p": 0, "o": 3}])], 77 * SECOND)
+    assert of_tasks(rows) == [(start, key, 0) for start in (20, 30) for key in KEYS]
+
+
+def test_a_task_that_stored_the_number_of_another_one_knows_its_own_again() -> None:
+    """Earlier versions stored 0 in every task if the first step with expected keys had no records."""
+    records = [{"k": key, "ts": 4 * SECOND, "p": 0, "o": place} for place, key in enumerate("ABC")]
+    run = layout.Tasks(expecting(KEYS).node, 3)
+    run.learn(records)
+    run.batch([(None, records)], 0)
+    for store in run.operators[0].stores:
+        stored = store.get("meta")
+        assert stored is not None
+        meta, _ = frames.decode(frames.META, stored)
+        meta["expected"][1] = 0
+        store.put("meta", frames.encode(frames.META, meta))
+    assert of_tasks(run.batch([], 66 * SECOND)) == [(0, key, int(key in "ABC")) for key in KEYS]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_changes_that_leave_several_tasks_without_records_stay_whole(tasks: int) -> None:
+    """A change retracts a row and inserts one; changes of other tasks come before both or behind both."""
+    limit = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall")
+    every = tg.Materialized.as_("totals").with_caching_disabled()
+    table = tg.table("moves", key="k", timestamp="ts", **ORDER).suppress(limit).group_by("g")
+    run = layout.Tasks(table.agg(total=tg.sum("v"), materialized=every).node, tasks)
+    totals = []
+    for number, clock in ((0, 0), (1, 70 * SECOND)):
+        records = [
+            {"k": key, "g": "x", "v": number + 1, "ts": number, "p": 0, "o": 10 * number + place}
+            for place, key in enumerate(KEYS)
+        ]
+        run.learn(records)
+        assert run.batch([(None, records)], clock) == []
+        totals += [row["total"] for row in run.batch([], clock + 61 * SECOND)]
+    assert totals == list(range(1, 2 * len(KEYS) + 1))
 
 
 # --- idle_after ----------------------------------------------------------------------------------------------------

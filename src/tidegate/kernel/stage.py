@@ -78,35 +78,46 @@ class Stage:
     """Whether this run drains the checkpoint (`kernel.upgrade.drain`)."""
 
     def step(
-        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self,
+        store: Store,
+        blobs: Iterable[bytes],
+        end_of_input: bool = False,
+        wall_clock: int | None = None,
+        task: int = 0,
     ) -> Step:
         """Process a micro-batch. `end_of_input`: the input is over, so every window closes.
 
-        Blobs carry the wall clock if the plan needs it; `wall_clock` (ms) gives it if no record came.
+        Blobs carry the wall clock if the plan needs it, and the number of the task; `wall_clock` (ms) and `task` give
+        them if no record came.
 
         Raises CheckpointError before anything is stored if `store` belongs to another plan. After BufferFullError or
         AggregationError the caller must discard the store, as Spark does after a failed batch.
         """
-        step = self.begin(store, blobs, end_of_input, wall_clock)
+        step = self.begin(store, blobs, end_of_input, wall_clock, task)
         _ = step.rows
         return step
 
     def begin(
-        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self,
+        store: Store,
+        blobs: Iterable[bytes],
+        end_of_input: bool = False,
+        wall_clock: int | None = None,
+        task: int = 0,
     ) -> Step:
         """`step`, run while the caller takes the parts: a window that is too large for memory is never there whole."""
         step = Step()
-        step.parts = self._emit(step, store, blobs, end_of_input, wall_clock)
+        step.parts = self._emit(step, store, blobs, end_of_input, wall_clock, task)
         return step
 
     def _emit(
-        self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None
+        self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None, task: int
     ) -> Iterator[pa.Table]:
         loaded = compatibility.load(store, self.layout, self.tasks)
         state, layout = loaded.state, loaded.layout
         end_of_input = drain.advance(state, self.drains) or end_of_input
         flushed = compatibility.start(loaded)
-        batch, metrics = self._decode(blobs, layout)
+        batch, metrics = self._decode(blobs, layout, task)
         state.task = batch.task
         # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
@@ -146,8 +157,9 @@ class Stage:
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
         return not (looked_at or flushed.results or flushed.behind or op.all_limits or op.regroup or op.named)
 
-    def _decode(self, blobs: Iterable[bytes], layout: Layout) -> tuple[Batch, dict[str, float]]:
+    def _decode(self, blobs: Iterable[bytes], layout: Layout, task: int) -> tuple[Batch, dict[str, float]]:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
+        batch.task = task
         drops: Counter[str] = Counter()
         first = False
         # The shuffle delivers blobs in any order. Sorted, a replayed batch gives the same rows to the last bit.

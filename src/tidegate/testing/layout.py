@@ -241,7 +241,9 @@ class _Operator:
                 continue
             keys = None if self.op.expects is None else expected_keys.pack(self.layout, self.op.expects)
             now = clock if self.op.needs_wall_clock else None
-            step = Stage(self.layout, len(stores), keys, self.options.drains).step(store, mine, wall_clock=now)
+            step = Stage(self.layout, len(stores), keys, self.options.drains).step(
+                store, mine, wall_clock=now, task=task
+            )
             wakes[task] = step.wake_at
             made.append(step)
         return made

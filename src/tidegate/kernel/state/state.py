@@ -34,12 +34,11 @@ _FEWER = (
 
 @dataclass(frozen=True)
 class Expected:
-    """Progress of the rows of expected keys: start of the first window (ms), number of this task, and the largest
-    timestamp that came (ms), up to which windows have begun.
+    """Progress of the rows of expected keys: start of the first window (ms), and the largest timestamp that came (ms),
+    up to which windows have begun.
     """
 
     first: int
-    task: int
     newest: int = NEVER
 
 
@@ -88,7 +87,7 @@ class State:
     described: str = ""
     """The digest of the description in the store (kernel.upgrade.description)."""
     task: int = 0
-    """The number of this task, in a step that takes blobs."""
+    """The number of this task, which each step sets."""
     due: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By the place of a time limit: when its first buffered row is to leave, and the time of its clock (ms); reported,
     not stored."""
@@ -140,7 +139,11 @@ class State:
     @classmethod
     def _of(cls, store: Store, meta: dict[str, Any]) -> State:
         partitions = {name: Reached(*reached) for name, *reached in meta.get("partitions", [])}
-        expected = Expected(*meta["expected"]) if "expected" in meta else None
+        expected = None
+        if "expected" in meta:
+            # The number of the task may be wrong in a checkpoint of an earlier version; each step knows it anew.
+            first, _, *newest = meta["expected"]
+            expected = Expected(first, *newest)
         return cls(
             store,
             meta["identity"],
@@ -201,7 +204,7 @@ class State:
         if self.expected is not None:
             # The slowest partition's time lags behind the newest record; any other stream time is its timestamp.
             ahead = [self.expected.newest] if self.expected.newest > self.stream_time else []
-            meta["expected"] = [self.expected.first, self.expected.task, *ahead]
+            meta["expected"] = [self.expected.first, self.task, *ahead]
         if self.idle != Idle():
             meta["idle"] = [self.idle.last_input, self.idle.base_time, self.idle.tick]
         if self.wall_clock != NEVER:

@@ -49,7 +49,7 @@ def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, pack
     starts = _closed(layout, state, batch.closed_to, closes_at)
     if not len(starts) or state.expected is None:
         return rows
-    keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.expected.task, state.tasks)
+    keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.task, state.tasks)
     if not keys.num_rows:
         return rows
     if len(starts) * keys.num_rows > MOST_ROWS:
@@ -76,7 +76,7 @@ def _begin(layout: Layout, state: State, batch: Batch) -> None:
     first = batch.fold.opening if before == NEVER else before
     if first is not None:
         panes = _panes(layout)
-        state.expected = Expected(int(panes.first_window(panes.pane(first))), batch.task)
+        state.expected = Expected(int(panes.first_window(panes.pane(first))))
 
 
 def _advance_newest(state: State, batch: Batch) -> None:

@@ -36,6 +36,7 @@ from tidegate.runtime.spark.frames.names import check_apart, col, quoted
 from tidegate.runtime.spark.raw import Counts, Raw, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
+from tidegate.runtime.spark.tasks import place_of
 from tidegate.runtime.spark.worker import text_of_times as times
 from tidegate.runtime.spark.worker.garbage import spare_modules
 from tidegate.runtime.spark.worker.memory import MOST_BYTES, MOST_JOIN_BYTES, give_back, keep
@@ -131,9 +132,15 @@ class SparkStage:
         return op.numbers | limited
 
     def begin(
-        self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self,
+        store: Any,
+        blobs: Iterable[bytes],
+        end_of_input: bool = False,
+        wall_clock: int | None = None,
+        number: int | None = None,
     ) -> Step:
-        step = self.stage.begin(store, blobs, end_of_input, wall_clock)
+        task = 0 if number is None else place_of(number, self.stage.tasks)
+        step = self.stage.begin(store, blobs, end_of_input, wall_clock, task)
         step.parts = self._measured(step, step.parts)
         return step
 

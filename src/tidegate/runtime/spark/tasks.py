@@ -45,6 +45,11 @@ def task_numbers(n: int) -> tuple[int, ...]:
     raise AssertionError  # pragma: no cover
 
 
+def place_of(number: int, tasks: int) -> int:
+    """The place of a number among the `task_numbers` of so many tasks."""
+    return spark_hash(number) % tasks
+
+
 def in_partitions(tasks: int, partitions: int) -> dict[int, int]:
     """Number of a task by shuffle partition, for those of `partitions` to which Spark's hash sends one of `tasks`.
 

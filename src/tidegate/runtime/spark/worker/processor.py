@@ -52,6 +52,7 @@ class Stage(Protocol):
     Pickled it must stay below 1 MB: Spark ships larger functions as broadcasts, which the process that starts a
     stateful operator cannot read (test_a_stage_must_stay_below_a_megabyte).
     `metrics` says by metric how the numbers of tasks are combined (`spec.metrics.formula`).
+    `begin`: `number` is the number that Spark has for the task (`tasks.task_numbers`), in a step without blobs.
     """
 
     @property
@@ -59,7 +60,12 @@ class Stage(Protocol):
     @property
     def metrics(self) -> Mapping[str, str]: ...
     def begin(
-        self, store: Any, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self,
+        store: Any,
+        blobs: Iterable[bytes],
+        end_of_input: bool = False,
+        wall_clock: int | None = None,
+        number: int | None = None,
     ) -> Outcome: ...
 
 
@@ -131,7 +137,7 @@ class StageProcessor(StatefulProcessor):
         self._stepped = True
         # Spark passes these arguments by name. The time is the batch's, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
-        outcome = self._stage.begin(self._store, [], wall_clock=now)
+        outcome = self._stage.begin(self._store, [], wall_clock=now, number=key[0])
         yield from self._frames(outcome)
         # pyspark itself deletes the timer that fired, after this.
         self._rearm(outcome.wake_at, now, fired=expiredTimerInfo.getExpiryTimeInMs())
