@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from statistics import median
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 import tidegate as tg
 from advice.recordings import asked, drawn, final_results
 from advice.slowly import Recording, alerts, complete, outcome
-from tidegate.advice import here
+from tidegate.advice import counts, here
 
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
 SEEDS = range(120)
@@ -125,6 +126,22 @@ def test_parts_hours_and_shares_add_up() -> None:
     assert sum(weighted) / len(weighted) == pytest.approx(at_none, abs=0.1)
     assert advice.hours[0] is not None
     assert advice.hours[0][0] == pytest.approx(at_none)
+
+
+def test_counts_are_exact_for_the_graces_that_the_table_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if there are too many distinct latenesses. One partition and windows of 1 ms: each rule says the same."""
+    monkeypatch.setattr(counts, "MOST_VALUES", 20)
+    newest = 10_000_000
+    earlier = [newest - 1 - 997 * i for i in range(2_000)]
+    Random(1).shuffle(earlier)
+    records = pa.table({"k": ["a"] * 2_001, "ts": [newest, *earlier], "p": [0] * 2_001, "o": range(2_001)})
+    windows = tg.TimeWindows.of_size_with_no_grace("1 ms")
+    asked_for = {"key": "k", "timestamp": "ts", "partition": "p", "offset": "o", "windows": windows}
+    advice = tg.advise(records, **asked_for, target=0.3)
+    assert advice.choice.grace == 30 * 60_000
+    for cost in advice.costs:
+        late = sum(newest - ts > cost.grace for ts in earlier)
+        assert (cost.late, cost.lost, cost.late_by_own, cost.missing) == (late,) * 4
 
 
 def test_sessions_of_each_gap() -> None:

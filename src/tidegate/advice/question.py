@@ -13,7 +13,7 @@ from tidegate import dsl
 from tidegate.advice.alerts import Predicate, check_predicate
 from tidegate.advice.keyed import AdvisedWindows
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.instants import Duration, duration_ms, show_ms
+from tidegate.instants import ROUND_MS, Duration, duration_ms, show_ms
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.plan import Operation, operation
 from tidegate.spec.aggregates import Aggregate
@@ -141,8 +141,8 @@ class Question:
 
     @property
     def exact(self) -> Ints:
-        """The graces (ms) for which all counts are exact."""
-        return np.array(sorted({0, self.windows.grace_ms, *self.graces_ms}), np.int64)
+        """The graces (ms) for which all counts are exact: the table has round ones besides those that are asked for."""
+        return np.array(sorted({0, self.windows.grace_ms, *self.graces_ms, *ROUND_MS}), np.int64)
 
     def __str__(self) -> str:
         return f"{self.windows}, grace {show_ms(self.windows.grace_ms)}"
