@@ -77,6 +77,16 @@ def test_windows_find_what_every_pair_says(seed: int) -> None:
     assert shorter[1] is None or found(advice.before, shorter[1]) < enough
 
 
+@pytest.mark.parametrize("target", [hundredth / 100 for hundredth in range(100)])
+def test_any_share_may_miss_its_partners(target: float) -> None:
+    """The share of a hundredth may be rounded: exactly so many records as allowed may be far from their partners."""
+    for most in (50, 150):
+        far = int(most * target)
+        left = [(f"{number}", 0) for number in range(most)]
+        advice = asked(left, [(key, 100_000 if int(key) < far else 0) for key, _ in left], target=target)
+        assert (advice.before, advice.after) == (0, 0)
+
+
 @pytest.mark.parametrize("stream_time", ["max", "min_partition"])
 @pytest.mark.parametrize("seed", range(12))
 def test_the_driver_joins_as_many_pairs_with_each_grace(seed: int, stream_time: Any) -> None:

@@ -262,14 +262,14 @@ def chosen(sides: Partners, target: float) -> tuple[int, int]:
     nearest = sides.nearest
     if not nearest.total:
         return 0, 0
-    wanted = nearest.total * (1 - target)
-    width = rounded_up(nearest.quantile(1 - target))
+    most_missed = nearest.total * target
+    width = rounded_up(nearest.smallest_with(most_missed))
     within = nearest.values[nearest.values <= width].tolist()
     candidates = sorted({0, width, *map(rounded_up, within)})
     sides.prepare([(ms, width) for ms in candidates])
-    before = next(ms for ms in candidates if sides.found(ms, width) >= wanted)
+    before = next(ms for ms in candidates if nearest.total - sides.found(ms, width) <= most_missed)
     sides.prepare([(before, ms) for ms in candidates])
-    return before, next(ms for ms in candidates if sides.found(before, ms) >= wanted)
+    return before, next(ms for ms in candidates if nearest.total - sides.found(before, ms) <= most_missed)
 
 
 @dataclass(frozen=True)
