@@ -340,6 +340,44 @@ def test_a_late_record_of_a_merged_stream_has_its_own_partition() -> None:
     assert [(row["reason"], row["p"], row["o"]) for row in late] == [("late", 0, 0), ("bad_timestamp", 0, 1)]
 
 
+FAR = 2**60
+"""Microseconds far behind the year 9999: Arrow and Spark have such instants, Python has not."""
+
+
+def far(row: str) -> str:
+    return (
+        f"{row} {FAR}, a timestamp[us, tz=UTC], which no value of Python can hold: date value out of range. Python's "
+        "datetimes end with the year 9999"
+    )
+
+
+def test_a_result_that_python_cannot_hold_changes_nothing() -> None:
+    as_time = {"at": pc.field("n").cast(pa.timestamp("us", "UTC"))}
+    table = tg.stream("events", key="user", timestamp="ts").group_by_key().agg(n=tg.sum("v")).map_values(as_time)
+    driver = TopologyTestDriver(table)
+    driver.pipe_input({"user": "A", "ts": 0, "v": 1})
+    before = driver.read_state()
+    with pytest.raises(tg.AggregationError) as caught:
+        driver.pipe_batch([{"user": "A", "ts": 1, "v": 1}, {"user": "B", "ts": 1, "v": FAR}])
+    assert str(caught.value).startswith(far("Row 1 of the results has in the column 'at'"))
+    assert (driver.read_state(), driver.metrics()["records"]) == (before, 1)
+    driver.pipe_input({"user": "A", "ts": 1, "v": 1})
+    assert [row["at"].microsecond for row in driver.read_output()] == [1, 2]
+
+
+def test_input_that_python_cannot_hold() -> None:
+    events = tg.stream("events", key="user", timestamp="ts")
+    driver = TopologyTestDriver(events.group_by_key().agg(n=tg.max("v")))
+    with pytest.raises(tg.InputError) as of_input:
+        driver.pipe_batch(pa.table({"user": ["A"], "ts": [0], "v": pa.array([FAR], pa.timestamp("us", "UTC"))}))
+    assert str(of_input.value).startswith(far("Row 0 of the batch has in the column 'v'"))
+    stepped = events.map_values({"at": pc.field("v").cast(pa.timestamp("us", "UTC"))})
+    driver = TopologyTestDriver(stepped.group_by_key().agg(n=tg.max("at")))
+    with pytest.raises(tg.AggregationError) as of_step:
+        driver.pipe_input({"user": "A", "ts": 0, "v": FAR})
+    assert str(of_step.value).startswith(far("Row 0 of the rows of a step has in the column 'at'"))
+
+
 # --- counts --------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result
-from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.instants import Duration, duration_ms, instant_ms, show_ms
 from tidegate.kernel.inspect import pending, stored_rows
 from tidegate.kernel.inspect.totals import Totals
@@ -31,7 +31,7 @@ from tidegate.testing.operators import operators
 from tidegate.testing.packing import columns_read, packed, with_clock
 from tidegate.testing.piped_order import numbered
 from tidegate.testing.records import INPUT, Record, as_records, as_table
-from tidegate.testing.rows import to_rows
+from tidegate.testing.rows import as_dicts, to_rows
 
 
 @dataclass
@@ -150,7 +150,9 @@ class TopologyTestDriver:
             [{'user': 'A', 'count': 2, 'timestamp': 2}]
         """
         table = as_table(records)
-        schema, records = (None, as_records(records)) if table is None else (table.schema, table.to_pylist())
+        schema, records = (
+            (None, as_records(records)) if table is None else (table.schema, as_dicts(table, "batch", InputError))
+        )
         if not records:
             return
         check_input(self._entries, stream)
@@ -231,11 +233,11 @@ class TopologyTestDriver:
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
             return steps[-1].rows
 
-        rows = self._nodes[-1].walk(step)
+        rows = to_rows(self._nodes[-1].walk(step))
         for changed in stores:
             changed.commit()
         self._entries, self._piped = entries, self._piped + count
-        self._output += to_rows(rows)
+        self._output += rows
         for tally, done in zip(self._tallies, steps, strict=True):
             numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate.errors import AggregationError
 from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
 from tidegate.spec.steps import Filter, MapValues
 from tidegate.testing.column_types import Types
 from tidegate.testing.records import INPUT, Record
+from tidegate.testing.rows import as_dicts
 
 
 @dataclass
@@ -86,8 +88,9 @@ class Inputs:
             # Types learned from values must not depend on the other records of the batch.
             alone = any(isinstance(step, MapValues) and not step.typed for step in stream.steps)
             parts = [rows.slice(i, 1) for i in range(len(records))] if alone else [rows]
-            stepped = (row for part in parts for row in map_filter.apply_steps(stream.steps, part).to_pylist())
-            done = [(row.pop(map_filter.PLACE), row) for row in stepped]
+            stepped = (map_filter.apply_steps(stream.steps, part) for part in parts)
+            made = (row for part in stepped for row in as_dicts(part, "rows of a step", AggregationError))
+            done = [(row.pop(map_filter.PLACE), row) for row in made]
         if _numbered(stream):
             done = [(at, {**row, INPUT: stream.number}) for at, row in done]
         return done
