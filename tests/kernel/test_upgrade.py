@@ -666,3 +666,30 @@ def test_the_first_aggregate_that_depends_on_order() -> None:
     for ts, v in ((13, 5), (21, 6), (20, 7), (60, 8)):
         driver.pipe_input(record(ts, v=v))
     assert shown(driver, "n", "s") == [(0, 1, None), (10, 2, None), (20, 2, 7)]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64()], ids=str)
+def test_the_same_aggregates_in_another_order_in_front_of_a_bound(kind: pa.DataType) -> None:
+    """The window [17, 23] has the prior value of [14, 20]: n=1, s=2. The row that is replaced has n=2, s=1. It is
+    another value, so its bytes count too.
+    """
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("v", kind)])
+    stream = tg.stream("events", key="k", timestamp="ts", schema=schema).group_by_key()
+    windowed = stream.windowed_by(tg.SlidingWindows.of_time_difference_and_grace("6 ms", "50 ms"))
+    store, bound = tg.Materialized.as_("store"), tg.BufferConfig.max_bytes(999).shut_down_when_full()
+
+    def plan(**aggregates: Any) -> tg.KTable:
+        return windowed.agg(store, **aggregates).suppress(tg.Suppressed.until_window_closes(bound))
+
+    before, now = plan(n=tg.count(), s=tg.sum("v")), plan(s=tg.sum("v"), n=tg.count())
+    driver = TopologyTestDriver(before)
+    for ts, v in ((20, 2), (23, -1)):
+        driver.pipe_input(record(ts, v=v))
+    found = []
+    for table in (before, now):
+        driver_of_table = restarted(driver, table)
+        driver_of_table.pipe_input(record(23, v=4))
+        size = driver_of_table.metrics()["suppression_buffer_size_current"]
+        driver_of_table.drain()
+        found.append((size, driver_of_table.read_output()))
+    assert found[0] == found[1]

@@ -73,8 +73,9 @@ def numbered(layout: Layout, rows: pa.Table) -> pa.Table:
 
 def stored(layout: Layout, buffered: pa.Table, began: list[pa.Array]) -> list[pa.Array]:
     """The prior values of the entries `buffered` (of `keep`; else the initial aggregate), and behind them `began`."""
-    initial = strict_bound.repeated(strict_bound.initial(layout), buffered.num_rows)
-    known = [array(buffered[name]) for name in kept(buffered)] or initial
+    # A plan with the aggregates in another order may have stored the columns: take them by name.
+    known = [array(buffered[PRIOR + name]) for name in layout.result_types if kept(buffered)]
+    known = known or strict_bound.repeated(strict_bound.initial(layout), buffered.num_rows)
     return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
 
 
