@@ -693,3 +693,44 @@ def test_the_same_aggregates_in_another_order_in_front_of_a_bound(kind: pa.DataT
         driver_of_table.drain()
         found.append((size, driver_of_table.read_output()))
     assert found[0] == found[1]
+
+
+BEHIND_JOINS = {
+    "tumbling": (tg.TimeWindows.of_size_and_grace("10 ms", "50 ms"), (90, 100)),
+    "hopping": (tg.TimeWindows.of_size_and_grace("10 ms", "50 ms").advance_by("5 ms"), (95, 105)),
+    "sliding": (tg.SlidingWindows.of_time_difference_and_grace("6 ms", "50 ms"), (92, 98)),
+    "sessions": (tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "50 ms"), (95, 98)),
+}
+"""Windows, and the last one that has a record at 95 and those at 97 and 98."""
+
+
+@pytest.mark.parametrize("strategy", [None, FINAL], ids=["updates", "final"])
+@pytest.mark.parametrize("kind", BEHIND_JOINS)
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_new_aggregate_behind_a_join_is_null_where_it_would_be_partial(
+    kind: str, strategy: Any, merged: bool
+) -> None:
+    """The join follows its slower side, which is at 11: its row at 95 is ahead of stream time."""
+    windows, both = BEHIND_JOINS[kind]
+
+    def table(**more: Any) -> tg.KTable:
+        order: Any = {"partition": "partition", "offset": "ts", "stream_time": "min_partition", "idle_after": "1 day"}
+        left, right, others = (tg.stream(n, key="k", timestamp="ts", **order) for n in ("left", "right", "others"))
+        rows = left.join(right, tg.JoinWindows.of_time_difference_and_grace("200 ms", "5 ms"))
+        grouped = (rows.merge(others) if merged else rows).group_by_key().windowed_by(windows)
+        counted = grouped.agg(tg.Materialized.as_("store"), n=tg.count(), **more)
+        return counted if strategy is None else counted.suppress(strategy)
+
+    driver = TopologyTestDriver(table())
+    driver.pipe_input({"k": "a", "partition": 0, "ts": 11, "y": 1}, "right")
+    driver.pipe_input({"k": "a", "partition": 0, "ts": 95, "v": 1}, "left")
+    driver.read_output()
+    # The second change comes upon columns that have moved.
+    for ts, more in ((97, {"s": tg.sum("v")}), (98, {"m": tg.max("v"), "s": tg.sum("v")})):
+        driver = restarted(driver, table(**more))
+        driver.pipe_input({"k": "a", "partition": 0, "ts": ts, "v": 7}, "left")
+    driver.pipe_input({"k": "a", "partition": 0, "ts": 120, "v": 5}, "left")
+    driver.drain()
+    rows = {row["window"]: (row["n"], row["s"], row["m"]) for row in driver.read_output() if "m" in row}
+    assert rows[both] == (3, None, None)
+    assert [found for window, found in rows.items() if window[0] > 98] == [(1, 5, 5)] * (2 if kind == "hopping" else 1)

@@ -65,6 +65,10 @@ class Operator(ABC):
         """Every window that is open for some key, and the stream time (ms) at which it closes."""
         return []
 
+    def newest_record(self, state: State) -> int:
+        """The newest record of open windows (ms), about: a window that begins later has none. NEVER if none is open."""
+        return max((window.start for window, _ in self.open_windows(state)), default=NEVER)
+
     def count_open(self, state: State) -> OpenWindows:
         """The number of open windows and the next close, from the index alone, without reading rows."""
         return OpenWindows(0, None)

@@ -284,17 +284,18 @@ def _counted(layout: Layout) -> bool:
 
 
 def _go_on(state: State, old: Layout, new: Layout) -> None:
-    operator_of(new).rewrite_times(old.op, state)
     had, has = dict(old.op.aggregations), dict(new.op.aggregations)
     if list(had) != list(has):
-        state.columns = list(_columns(state, list(had), list(has), new))
+        state.columns = list(_columns(state, old, list(has)))
+    operator_of(new).rewrite_times(old.op, state)
 
 
-def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Iterator[Column]:
-    """The columns of the state for the aggregates of the plan, in its order."""
+def _columns(state: State, old: Layout, has: list[str]) -> Iterator[Column]:
+    """The columns of the state for the aggregates of the plan, in its order; `state`: as the plan `old` wrote it."""
+    had = dict(old.op.aggregations)
     known = dict(zip(had, state.columns or map(Column, range(len(had))), strict=True))
     free = max(column.slot for column in known.values()) + 1
-    since = _newest(state) if new.closes else 1 + max(0, *(column.since for column in known.values()))
+    since = _newest(state, old) if old.closes else 1 + max(0, *(column.since for column in known.values()))
     for name in has:
         if name in known:
             yield known[name]
@@ -303,9 +304,15 @@ def _columns(state: State, had: list[str], has: list[str], new: Layout) -> Itera
             free += 1
 
 
-def _newest(state: State) -> int:
-    """The newest timestamp of a record so far (ms): a window that begins later has no record."""
-    return max([FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())])
+def _newest(state: State, old: Layout) -> int:
+    """The newest timestamp of a record so far (ms): a window that begins later has no record.
+
+    Rows of a join may be ahead of the stream time that they follow. Then open windows tell the newest row of the task.
+    """
+    times = [FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())]
+    if old.op.follows is not None:
+        times.append(operator_of(fitted(state, old)).newest_record(state))
+    return max(times)
 
 
 def _blank(layout: Layout) -> pa.Table:

@@ -28,6 +28,7 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import CLOSING_TIMES, KEY_WINDOWS, WINDOWS_BY_KEY
 from tidegate.kernel.suppress import keyed_strict_bound, prior_values
 from tidegate.kernel.suppress.suppression_metrics import Buffered
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.windows import session_batch, sessions, sliding, sliding_batch, window_forms
 from tidegate.kernel.windows.lineage import (
     Aggregates,
@@ -58,6 +59,10 @@ class KeyedWindows(Operator):
         for rows in self.stored_rows(state):
             found |= set(map(Window, ints(rows["start"]).tolist(), ints(rows["end"]).tolist()))
         return [(window, definition(self.layout).close_of_end_ms(window.end)) for window in found]
+
+    def newest_record(self, state: State) -> int:
+        # A sliding window of a later record may begin after all stored windows, and still have the newest record.
+        return max((int(ints(rows["ts"]).max(initial=NEVER)) for rows in self.stored_rows(state)), default=NEVER)
 
     def count_open(self, state: State) -> OpenWindows:
         return window_forms.between_batches(self.layout, state).count_open()
