@@ -363,6 +363,72 @@ def test_a_shorter_grace_lets_out_what_it_has_closed() -> None:
     assert (shown(driver, "n"), driver.drops["late"]) == ([], 1)
 
 
+LONGEST = 2**63 - 1
+
+
+def lasting(kind: str, grace: int, strategy: Any = None) -> Any:
+    """Windows or a join with this grace (ms)."""
+    duration = f"{grace} ms"
+    if kind == "join with a table":
+        table = tg.table("right", key="k", timestamp="ts", history=f"{LONGEST} ms")
+        return tg.stream("left", key="k", timestamp="ts").left_join(table, grace=duration)
+    if kind == "join":
+        left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("left", "right"))
+        return left.left_join(right, tg.JoinWindows.of_time_difference_and_grace("10 ms", duration))
+    windows: Any = {
+        "tumbling": tg.TimeWindows.of_size_and_grace("10 ms", duration),
+        "hopping": tg.TimeWindows.of_size_and_grace("10 ms", duration).advance_by("5 ms"),
+        "large": tg.TimeWindows.of_size_and_grace("1 hour", duration).advance_by("20 minutes"),
+        "sliding": tg.SlidingWindows.of_time_difference_and_grace("6 ms", duration),
+        "sessions": tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", duration),
+    }[kind]
+    return counts(windows) if strategy is None else counts(windows).suppress(strategy)
+
+
+FINAL_COUNTS = {"tumbling": [4], "hopping": [4, 4], "large": [5], "sliding": [1, 2, 3, 4, 3, 2, 1], "sessions": [4]}
+"""The counts of windows that are open at 40, after records at 40, 41, 42 and 43."""
+KINDS_WITH_GRACE = [
+    *(("updates", kind, None) for kind in ("tumbling", "hopping", "large", "sliding", "sessions")),
+    *(("final", kind, FINAL) for kind in ("tumbling", "hopping", "large", "sliding", "sessions")),
+    *(("rows", kind, None) for kind in ("join", "join with a table")),
+]
+
+
+@pytest.mark.parametrize(("rows", "kind", "strategy"), KINDS_WITH_GRACE)
+def test_a_grace_with_which_closed_windows_would_never_close_is_refused(rows: str, kind: str, strategy: Any) -> None:
+    """Stream time 40 has closed what closes by 40 with a grace of 5 ms: by another one what closes 40 later than it."""
+    several = ["left"] if "join" in kind else []
+    driver = TopologyTestDriver(lasting(kind, 5, strategy))
+    for ts in (1, 40):
+        driver.pipe_input(record(ts), *several)
+    driver.read_output()
+    too_long = lasting(kind, LONGEST - 35, strategy)
+    told = driver.check_upgrade(too_long)
+    assert [(change.what, change.loses[:15]) for change in told.changes] == [("grace", "what has closed")]
+    with pytest.raises(tg.CheckpointError, match=r"would close after the last instant.*Choose a shorter grace"):
+        restarted(driver, too_long).pipe_input(record(41), *several)
+    driver = restarted(driver, lasting(kind, LONGEST - 36, strategy))
+    for ts in (41, 42, 43):
+        driver.pipe_input(record(ts), *several)
+    found = [row for row in driver.read_output() if rows != "updates"]
+    assert found == []
+    driver.drain()
+    final = [row.get("n", row["timestamp"]) for row in driver.read_output()]
+    assert final == ([] if rows == "updates" else [40, 41, 42, 43] if rows == "rows" else FINAL_COUNTS[kind])
+
+
+@pytest.mark.parametrize(("rows", "kind", "strategy"), KINDS_WITH_GRACE)
+def test_the_longest_grace_can_become_a_short_one(rows: str, kind: str, strategy: Any) -> None:
+    several = ["left"] if "join" in kind else []
+    driver = TopologyTestDriver(lasting(kind, LONGEST, strategy))
+    driver.pipe_input(record(0), *several)
+    driver.read_output()
+    driver = restarted(driver, lasting(kind, 5, strategy))
+    driver.pipe_input(record(2), *several)
+    driver.drain()
+    assert driver.read_output()
+
+
 def test_a_longer_grace_of_sliding_windows() -> None:
     def sliding(grace: str) -> tg.KTable:
         return counts(tg.SlidingWindows.of_time_difference_and_grace("4 ms", grace)).suppress(FINAL)
@@ -695,7 +761,7 @@ def test_the_same_aggregates_in_another_order_in_front_of_a_bound(kind: pa.DataT
     assert found[0] == found[1]
 
 
-BEHIND_JOINS = {
+BEHIND_JOINS: dict[str, Any] = {
     "tumbling": (tg.TimeWindows.of_size_and_grace("10 ms", "50 ms"), (90, 100)),
     "hopping": (tg.TimeWindows.of_size_and_grace("10 ms", "50 ms").advance_by("5 ms"), (95, 105)),
     "sliding": (tg.SlidingWindows.of_time_difference_and_grace("6 ms", "50 ms"), (92, 98)),

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
-from tidegate.instants import show_ms
+from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel.choice import operator_class, operator_of
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -63,6 +63,10 @@ _LOSES = {
     "join": "records that have left without a partner, or were not kept because they could not",
     "table": "rows of the table as the other kind of join keeps them: of versions, nothing says which one came last",
 }
+_CLOSED = (
+    "what has closed: with this grace it would close after the last instant, 2**63 - 1 ms. Choose a shorter grace: "
+    '"36500000000 days" are a hundred million years'
+)
 _TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_from
 
 
@@ -177,8 +181,12 @@ def changes(written: dict[str, str], what: Described | None, layout: Layout, sto
         if before == after or (name == "types" and None in (before, after)):
             continue  # a plan without declared types learns them
         effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout, store)
-        loses = _LOSES.get(name, "what it holds may mean something else") if effect is None else ""
-        found.append(Change(name, before, after, loses, effect or ""))
+        if effect is None:
+            loses = _LOSES.get(name, "what it holds may mean something else")
+        else:
+            late = name == "grace" and what is not None and not _closes_in_time(what.layout, layout, store)
+            loses = _CLOSED if late else ""
+        found.append(Change(name, before, after, loses, "" if loses else effect or ""))
     return found if what is None else [*found, *_lengths(what.layout.op, layout.op), *_rows(what, layout, store)]
 
 
@@ -241,6 +249,14 @@ def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None
     if name == "emits":
         return _of_emits(old, new)
     return None
+
+
+def _closes_in_time(old: Layout, new: Layout, store: Store) -> bool:
+    """Whether the times that the state has reached are instants by the new grace too; the last one ends the input."""
+    state = State.open(store)
+    assert state is not None
+    operator_of(new).rewrite_times(old.op, state)  # this state is not stored
+    return max(state.closed_to, state.looked_up_to) < MAX_MS
 
 
 def _of_limit(what: Described, new: Layout, store: Store) -> str | None:
