@@ -35,6 +35,18 @@ def test_several_tasks_move_at_their_common_ticks_alone() -> None:
     assert idle.tick == 72_000
 
 
+def test_a_shorter_time_counts_from_the_restart_on() -> None:
+    idle = Idle()
+    idle.advance(3_600_000, True, 0, 10, alone=False)
+    assert idle.tick == 3_960_000
+    assert idle.advance(1_000, False, 5_000, 10, alone=False) == 4_010
+    assert idle.tick == 5_100
+    longer = Idle()
+    longer.advance(1_000, True, 0, 10, alone=False)
+    assert longer.advance(3_600_000, False, 5_000, 10, alone=False) == 10
+    assert longer.tick == 3_960_000
+
+
 def test_nothing_moves_before_the_first_record() -> None:
     assert Idle().advance(60, False, 10**9, -1, alone=True) == -1
 

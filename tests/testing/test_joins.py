@@ -625,6 +625,15 @@ def test_what_cannot_be_joined(build: Any, says: str) -> None:
         build()
 
 
+def test_a_stream_of_which_no_record_has_a_key_joins_nothing() -> None:
+    """Without a schema the type of such a key is not known."""
+    events = tg.stream("events", key="k", timestamp="ts", stream_time="max")
+    driver = TopologyTestDriver(events.left_join(events, WINDOWS, suffixes=("_left", "_right")))
+    records = [("events", {"k": None, "ts": ts, "v": ts}) for ts in (0, 1, 2)]
+    assert [(row["v_left"], row["v_right"]) for row in rows(driver, *records)] == [(0, None), (1, None), (2, None)]
+    assert [row["v_right"] for row in rows(driver, ("events", {"k": "A", "ts": 2, "v": 3}))] == [3]
+
+
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()])
 def test_a_null_key_leaves_in_order_whatever_its_type(kind: pa.DataType) -> None:
     schema = pa.schema([("k", kind), ("v", pa.int64()), ("ts", pa.int64())])

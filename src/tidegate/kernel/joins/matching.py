@@ -197,6 +197,8 @@ def _same_keys(one: Records, mine: Ints, other: Records, theirs: Ints) -> Ints:
 
 
 def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Flags:
+    if pa.types.is_null(one.type) or pa.types.is_null(other.type):
+        return np.zeros(len(one), bool)  # no record has a key yet
     same: Flags = pc.equal(one, other).to_numpy(zero_copy_only=False).astype(bool)
     if pa.types.is_floating(one.type):
         both_nan = pc.and_(pc.is_nan(one), pc.is_nan(other)).to_numpy(zero_copy_only=False)

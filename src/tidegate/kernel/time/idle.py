@@ -31,10 +31,14 @@ class Idle:
 
     def advance(self, after_ms: int, has_records: bool, wall_clock: int, stream_time: int, *, alone: bool) -> int:
         """The stream time after a step, given the stream time of its records. `alone`: no other task must agree."""
+        pace = max(after_ms // TICKS, SHORTEST_TICK_MS)
+        if self.tick > max(wall_clock, self.last_input + after_ms) + pace:
+            # The tick is that of a longer `idle_advance` before a restart. Each task finds this in its first step.
+            self.tick = self.last_input + after_ms + pace
         if has_records:
             self.last_input, self.base_time = wall_clock, stream_time
         elif self.base_time != NEVER and (alone or wall_clock >= self.tick):
             stream_time = max(stream_time, self.base_time + max(0, wall_clock - self.last_input - after_ms))
         if has_records or wall_clock >= self.tick:
-            self.tick = max(wall_clock, self.last_input + after_ms) + max(after_ms // TICKS, SHORTEST_TICK_MS)
+            self.tick = max(wall_clock, self.last_input + after_ms) + pace
         return stream_time
