@@ -52,7 +52,7 @@ class Recorded:
         arrival = _arrival(question, table)
         partition, names = _partition(question, table)
         if question.offset is not None:
-            offset = ints(_whole(table, question.offset, "offset").cast(pa.int64()))
+            offset = ints(_as_offset(question.offset, _whole(table, question.offset, "offset")))
         else:
             # Without offsets, records with one arrival are ordered by timestamp; without arrivals they stay as given.
             offset = np.arange(len(ts)) if arrival is None else _rank(arrival, ts)
@@ -61,7 +61,10 @@ class Recorded:
 
 
 def columns_of(question: Question, table: pa.Table) -> pa.Table:
-    """The columns to read, with times as timestamps. Raises DefinitionError for a missing column."""
+    """The columns to read, with times as timestamps.
+
+    Raises DefinitionError for a missing column, InputError for an offset that is no whole number.
+    """
     for name in question.columns:
         if name not in table.schema.names:
             raise DefinitionError(
@@ -72,6 +75,8 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
         if time is not None:
             place = table.schema.get_field_index(time)
             table = table.set_column(place, time, as_time(time, table[time]))
+    if question.offset is not None:
+        _as_offset(question.offset, table[question.offset])
     return table
 
 
@@ -112,6 +117,16 @@ def _without_value(question: Question, table: pa.Table) -> Flags:
     return empty
 
 
+def _as_offset(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"The offset column {name!r} is {column.type}, and not all of its values are whole numbers: {error}. "
+            "Offsets say in which order the records of a partition came. Use a column of integers."
+        ) from None
+
+
 def _arrival(question: Question, table: pa.Table) -> Ints | None:
     if question.arrival is None:
         return None
@@ -122,6 +137,11 @@ def _partition(question: Question, table: pa.Table) -> tuple[Ints, tuple[str, ..
     if question.partition is None:
         return np.zeros(table.num_rows, np.int64), ("the only one",)
     column = _whole(table, question.partition, "partition")
+    if pa.types.is_nested(column.type):
+        raise DefinitionError(
+            f"The partition column {question.partition!r} is {column.type}: it names the part of the source that a "
+            "record is of. Use a column of integers or strings."
+        )
     values = pc.unique(column)
     names = values.take(pc.sort_indices(values))
     return ints(pc.index_in(column, names)), tuple(str(name) for name in names.to_pylist())
