@@ -29,8 +29,10 @@ from tidegate.testing.layout import Tasks
 
 Row = dict[str, Any]
 SIDES = ("left", "right")
-END = 2**62
+END = 2**64
 """A time at which every record has closed."""
+EARLY = 2**62
+"""Records before this time may get any grace of the tests: none closes behind the last instant."""
 KEYS = ["a", "b", "é", "Z", ""]
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64(), "ts": pa.int64(), "partition": pa.int32(), "offset": pa.int64()})
 
@@ -80,14 +82,14 @@ def joins(draw: Any) -> Case:
 
 
 @st.composite
-def records(draw: Any, *, max_size: int = 30) -> list[tuple[str, Row]]:
+def records(draw: Any, *, max_size: int = 30, latest: int = MAX_MS) -> list[tuple[str, Row]]:
     """Records of both sides as they come: mostly in order, some far back, some that are skipped.
 
-    Some streams end shortly before the last instant.
+    Some streams end shortly before `latest`.
     """
-    now, made = draw(st.integers(0, 3)) + draw(st.sampled_from([0, 0, 0, MAX_MS - 40])), []
+    now, made = draw(st.integers(0, 3)) + draw(st.sampled_from([0, 0, 0, latest - 40])), []
     for n in range(draw(st.integers(0, max_size))):
-        now = min(now + draw(st.sampled_from([0, 0, 1, 1, 2, 5, 20])), MAX_MS - 1)
+        now = min(now + draw(st.sampled_from([0, 0, 1, 1, 2, 5, 20])), latest - 1)
         ts = max(0, now - draw(st.sampled_from([0, 0, 0, 1, 3, 7, 15])))
         odd = draw(st.integers(0, 19))
         row = {"k": draw(st.sampled_from(KEYS)), "n": n, "ts": ts}
@@ -205,9 +207,14 @@ class AtEnd(Stage):
     """Takes a batch as the whole of a static input."""
 
     def step(
-        self, store: Store, blobs: Iterable[bytes], end_of_input: bool = False, wall_clock: int | None = None
+        self,
+        store: Store,
+        blobs: Iterable[bytes],
+        end_of_input: bool = False,
+        wall_clock: int | None = None,
+        task: int = 0,
     ) -> Step:
-        return super().step(store, blobs, end_of_input=True, wall_clock=wall_clock)
+        return super().step(store, blobs, end_of_input=True, wall_clock=wall_clock, task=task)
 
 
 def static(table: Any, parts: list[tuple[str, list[Row]]], tasks: int) -> tuple[list[Row], Counter[str]]:

@@ -16,6 +16,7 @@ import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from oracle_slowest import StreamsTime
 from properties.test_joins import (
+    EARLY,
     END,
     SIDES,
     Row,
@@ -26,6 +27,7 @@ from properties.test_joins import (
     span,
     static,
 )
+from tidegate.instants import MAX_MS
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
@@ -159,7 +161,7 @@ def lengths(draw: Any) -> Row:
     return {"history": history, "grace": draw(st.sampled_from([None, 0, min(history, 2), *([min(history, 5)] * 3)]))}
 
 
-@given(first=cases(), stream=records(max_size=40), data=st.data())
+@given(first=cases(), stream=records(max_size=40, latest=EARLY), data=st.data())
 def test_another_grace_and_history_between_any_two_batches(
     first: Case, stream: list[tuple[str, Row]], data: Any
 ) -> None:
@@ -194,12 +196,12 @@ def test_another_grace_and_history_between_any_two_batches(
 
 
 @st.composite
-def placed(draw: Any) -> list[list[tuple[int, Row]]]:
+def placed(draw: Any, latest: int = MAX_MS) -> list[list[tuple[int, Row]]]:
     """Batches of records of several partitions of both sides, each partition in offset order."""
     partitions = {side: draw(st.integers(1, 3)) for side in range(2)}
     offsets: Counter[tuple[int, int]] = Counter()
     batches: list[list[tuple[int, Row]]] = [[]]
-    for name, record in draw(records()):
+    for name, record in draw(records(latest=latest)):
         side = SIDES.index(name)
         partition = draw(st.integers(0, partitions[side] - 1))
         batches[-1].append((side, {**record, "partition": partition, "offset": offsets[side, partition]}))
@@ -359,7 +361,7 @@ def test_layouts_by_the_slowest_partition(small: bool, case: Case, idle_after: i
     assert nonzero(sum(many.dropped, Counter())) == nonzero(drops)
 
 
-@given(batches=placed(), how=st.sampled_from(["inner", "left"]), data=st.data())
+@given(batches=placed(latest=EARLY), how=st.sampled_from(["inner", "left"]), data=st.data())
 def test_another_grace_by_the_slowest_partition(batches: list[list[tuple[int, Row]]], how: str, data: Any) -> None:
     """Records of a fast partition wait ahead of the stream's own time, and go by the new lengths too."""
     graces = [data.draw(st.sampled_from([40, 40, 3, 0, None])) for _ in batches]
