@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -406,32 +404,6 @@ def test_a_join_without_new_rows_does_not_check_which_partitions_behind_it_are_i
     ]
     rows = [[], [], [], [], [], [("B", 0, 2)]]
     assert by_driver_and_tasks(table, batches, tasks) == [(rows, 0), (rows, 0)]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_join_that_has_not_begun_holds_back_the_stream_with_which_its_rows_are_merged(seed: int) -> None:
-    """Otherwise its first rows would be late."""
-    random = Random(seed)
-    clock: dict[str, Any] = {"stream_time": "min_partition", "idle_after": random.choice([None, "5 minutes"])}
-    left, right, third = (
-        tg.stream(name, key="k", timestamp="ts", **ORDER, schema=SCHEMA, **clock).map_values({name: "k"})
-        for name in ("left", "right", "third")
-    )
-    joined = left.join(right, tg.JoinWindows.of_time_difference_with_no_grace("1 second")).map_values({"third": "left"})
-    merged = (joined.merge(third) if random.random() < 0.5 else third.merge(joined)).group_by_key()
-    table = merged.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
-    batches: list[Read] = [(0, "third", [at("B", 100, 0, 0), at("B", 4, 0, 1)])]
-    now, second, offsets = 0, 50, Counter({("third", 0): 2})
-    for _ in range(random.randint(3, 12)):
-        now, second = now + random.choice([0, 0, 0, MINUTE, 7 * MINUTE]), second + random.randint(0, 20)
-        name, records = random.choice(["left", "right", "third"]), []
-        for _ in range(random.randint(1, 3)):
-            place = name, random.choice([0, 0, 1])
-            records.append(at(random.choice("AB"), max(0, second - random.randint(0, 40)), place[1], offsets[place]))
-            offsets[place] += 1
-        batches.append((now, name, records))
-    driver, tasks = by_driver_and_tasks(table, batches, random.choice([1, 3]))
-    assert tasks == driver
 
 
 # --- a step that raises --------------------------------------------------------------------------------------------

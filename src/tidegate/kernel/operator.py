@@ -16,7 +16,6 @@ import pyarrow as pa
 from tidegate.instants import Window, show_ms
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
-from tidegate.kernel.exchange.packing import rows_of
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TableSpec
@@ -42,17 +41,9 @@ class Operator(ABC):
 
     def move_time(self, state: State, batch: Batch) -> None:
         """Set the stream times that the records of a batch see (`batch.fold`), and advance `state.stream_time`."""
-        clock = self.layout.op.stream.clock
-        batch.fold = stream_clock.fold(clock, batch.chunks, batch.has_records, state, state.stream_time, self._inputs)
+        clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
+        batch.fold = stream_clock.fold(clock, batch.chunks, batch.has_records, state, state.stream_time, inputs)
         state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.has_records, state, batch.fold.stream_time)
-
-    @property
-    def _inputs(self) -> list[str]:
-        """The sides of a join, or the joins whose rows are merged with records: each holds the others back."""
-        if self.layout.op.sides:
-            return [str(side) for side in range(len(self.layout.op.sides))]
-        merged = self.layout.op.stream.sources
-        return [name for one in merged if one.follows is not None and (name := rows_of(one)) is not None]
 
     def shown_time(self, state: State) -> int:
         """Stream time (ms) as metrics and `pending` show it: the clock that slow partitions hold back."""

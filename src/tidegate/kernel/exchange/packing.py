@@ -28,7 +28,6 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, most_steps, running_max
-from tidegate.plan import Stream
 
 
 @dataclass
@@ -226,7 +225,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     chunks, most = [], most_steps(len(starts))
     for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
         part = slice(low, high)
-        name = names[partition[low]] if partition is not None else rows_of(layout.op.stream)
+        name = names[partition[low]] if partition is not None else _rows_of(layout)
         offsets = offset[part] if offset is not None else None
         scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
@@ -246,9 +245,10 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     return accepted
 
 
-def rows_of(stream: Stream) -> str | None:
+def _rows_of(layout: Layout) -> str | None:
     """The stand-in for the partition of records without one: if inputs were merged, the number of their input."""
-    return None if stream.number is None else f"{stream.number}:rows"
+    number = layout.op.stream.number
+    return None if number is None else f"{number}:rows"
 
 
 def _closing(layout: Layout, seen: Ints) -> Ints | None:

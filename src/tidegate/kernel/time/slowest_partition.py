@@ -14,7 +14,6 @@ distribution of partitions over map tasks does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -91,15 +90,14 @@ def reports_more(chunk: Chunk, reached: dict[Partition, Reached]) -> bool:
     return chunk.reported is not None and (before is None or chunk.reported > before.time)
 
 
-def with_inputs(reached: dict[Partition, Reached], inputs: Iterable[str], wall_clock: int) -> dict[Partition, Reached]:
-    """`reached`, with a partition that has reached no time for each of these inputs that was not heard of yet.
+def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int) -> dict[Partition, Reached]:
+    """`reached`, with a partition that has reached no time for each input of a join that was not heard of yet.
 
-    So the input that comes first waits for the others, until they count as idle. `inputs` are names of partitions; the
-    part of a name up to a colon is the input.
+    So the side that comes first waits for the other side, until the other side counts as idle.
     """
     known = {str(name).partition(":")[0] for name in reached}
     unknown: dict[Partition, Reached] = {
-        name: Reached(NEVER, wall_clock) for name in inputs if name.partition(":")[0] not in known
+        str(n): Reached(NEVER, wall_clock) for n in range(inputs) if str(n) not in known
     }
     return {**reached, **unknown}
 
