@@ -72,6 +72,10 @@ class StreamStream:
         """7b: a record is open while S <= this, and closed for good after that."""
         return record.timestamp + self.ahead(record.side) + self.grace
 
+    def late(self, side: str, timestamp: int) -> bool:
+        """7b.4: S > t + A + max(B, 0) + g."""
+        return self.stream_time > timestamp + self.ahead(side) + max(self.back(side), 0) + self.grace
+
     def preserves(self, side: str) -> bool:
         return self.how == "outer" or (self.how == "left" and side == "left")
 

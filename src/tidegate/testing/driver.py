@@ -30,8 +30,8 @@ from tidegate.testing.entries import Entry, check_input, check_names, entries_of
 from tidegate.testing.operators import operators
 from tidegate.testing.packing import columns_read, packed, with_clock
 from tidegate.testing.piped_order import numbered
-from tidegate.testing.records import INPUT, Record, as_records, as_table
-from tidegate.testing.rows import as_dicts, to_rows
+from tidegate.testing.records import INPUT, Record, as_dicts, as_records, as_table
+from tidegate.testing.rows import to_rows
 
 
 @dataclass

@@ -13,8 +13,7 @@ from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
 from tidegate.spec.steps import Filter, MapValues
 from tidegate.testing.column_types import Types
-from tidegate.testing.records import INPUT, Record
-from tidegate.testing.rows import as_dicts
+from tidegate.testing.records import INPUT, Record, as_dicts
 
 
 @dataclass

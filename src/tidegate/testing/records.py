@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import InputError, in_one_line
+from tidegate.errors import InputError, TidegateError, in_one_line
 from tidegate.kernel.columns.arrays import plain_columns
-from tidegate.spec.columns import OURS
+from tidegate.spec.columns import OURS, public_name
 
 Record = dict[str, Any]
 
@@ -38,6 +38,29 @@ def as_table(records: Any) -> pa.Table | None:
         ) from None
     # An unnamed pandas index is not a column.
     return plain_columns(table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)]))
+
+
+def as_dicts(rows: pa.Table, what: str, kind: type[TidegateError]) -> list[dict[str, Any]]:
+    """The rows as dicts of Python values. Raises an error of this kind for a value that Python does not have."""
+    try:
+        return rows.to_pylist()
+    except (OverflowError, ValueError):
+        for name in rows.schema.names:
+            for place, value in enumerate(rows[name]):
+                _check(value, f"Row {place} of the {what} has in the column {public_name(name)!r}", kind)
+        raise
+
+
+def _check(value: pa.Scalar, where: str, kind: type[TidegateError]) -> None:
+    try:
+        value.as_py()
+    except (OverflowError, ValueError) as error:
+        shown = f"{value.value}, a {value.type}," if hasattr(value, "value") else f"a {value.type}"
+        raise kind(
+            f"{where} {shown} which no value of Python can hold: {error}. Python's datetimes end with the year 9999, "
+            "and the driver takes and gives Python values. The driver did not change. Filter such rows out, or cast "
+            "the column to a number."
+        ) from None
 
 
 def as_records(records: Any) -> list[Record]:
