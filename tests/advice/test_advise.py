@@ -269,32 +269,23 @@ def test_categories_and_views_are_text() -> None:
         assert str(joins[0]) == str(joins[1])
 
 
+def advised(table: pa.Table, partition: str) -> object:
+    windows = tg.TimeWindows.of_size_with_no_grace("1 s")
+    return tg.advise(table, key="k", timestamp="ts", partition=partition, offset="o", windows=windows)
+
+
 @pytest.mark.parametrize("value", [[1], {"a": 1}])
 def test_a_partition_of_several_values_is_refused(value: object) -> None:
     table = pa.table({"k": ["A", "B"], "ts": [1, 2], "o": [0, 1], "p": [value, value]})
     with pytest.raises(tg.DefinitionError, match=r"partition column 'p' is (list|struct).* integers or strings"):
-        tg.advise(
-            table,
-            key="k",
-            timestamp="ts",
-            partition="p",
-            offset="o",
-            windows=tg.TimeWindows.of_size_with_no_grace("1 s"),
-        )
+        advised(table, "p")
 
 
 @pytest.mark.parametrize("value", [1.5, b"x", "x", date(2020, 1, 1), [1]])
 def test_an_offset_that_is_no_whole_number_is_refused(value: object) -> None:
     table = pa.table({"k": ["A", "B"], "ts": [1, 2], "o": [value, value]})
     with pytest.raises(tg.InputError, match=r"The offset column 'o' is .* not all of its values are whole numbers"):
-        tg.advise(
-            table,
-            key="k",
-            timestamp="ts",
-            partition="k",
-            offset="o",
-            windows=tg.TimeWindows.of_size_with_no_grace("1 s"),
-        )
+        advised(table, "k")
 
 
 def test_several_key_columns() -> None:

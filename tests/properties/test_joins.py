@@ -206,15 +206,8 @@ def valid(record: Row) -> bool:
 class AtEnd(Stage):
     """Takes a batch as the whole of a static input."""
 
-    def step(
-        self,
-        store: Store,
-        blobs: Iterable[bytes],
-        end_of_input: bool = False,
-        wall_clock: int | None = None,
-        task: int = 0,
-    ) -> Step:
-        return super().step(store, blobs, end_of_input=True, wall_clock=wall_clock, task=task)
+    def step(self, store: Store, blobs: Iterable[bytes], *args: Any, **more: Any) -> Step:
+        return super().step(store, blobs, *args, **more | {"end_of_input": True})
 
 
 def static(table: Any, parts: list[tuple[str, list[Row]]], tasks: int) -> tuple[list[Row], Counter[str]]:

@@ -74,7 +74,7 @@ def counted(how: str) -> tuple[int, int]:
 def test_freed_memory_is_used_again_and_can_be_given_back() -> None:
     left_alone, _ = counted("leave")
     kept, given_back = counted("keep")
-    assert left_alone > 1_000  # 1,700 to 3,300: the machine may hand out several pages at a time
+    assert left_alone > 2_000
     assert kept < left_alone / 4
     assert given_back > 1_000
 

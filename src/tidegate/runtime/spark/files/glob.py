@@ -5,7 +5,7 @@ r"""Glob patterns of file names by the rules of Hadoop, which Spark's `pathGlobF
 [a-c]   one of these characters
 [^a-c]  one other character; also [!a-c]
 {a,b}   one of these patterns
-\\*      the character *
+\*      the character *
 """
 
 from __future__ import annotations
