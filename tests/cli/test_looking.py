@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import make_server
@@ -16,6 +22,7 @@ import tidegate as tg
 from cli.fed import NOW, of_sessions, progress, served
 from tidegate.cli.given import NO_BATCH
 from tidegate.cli.main import main
+from tidegate.cli.state import _as_json
 from tidegate.runtime.spark.metrics.endpoint import _Quiet
 from tidegate.runtime.spark.metrics.listener import Listener
 
@@ -165,6 +172,43 @@ def test_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_a_port_without_http(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: server.accept()[0].sendall(b"\x00\x01 no HTTP\r\n"))
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert f"{address}/queries.json does not answer: " in said(capsys, "pending", address, code=2)
+        thread.join()
+
+
+def test_files_that_cannot_be_written(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path / "nowhere" / "picture.svg", tmp_path):
+        error = said(capsys, "describe", f"{plan}:table", "--format", "svg", "--output", str(path), code=2)
+        assert f"tidegate: {path} cannot be written: " in error
+
+
+def test_a_reader_that_has_ended(plan: str) -> None:
+    command = [sys.executable, "-m", "tidegate", "describe", f"{plan}:table"]
+    reads, writes = os.pipe()
+    os.close(reads)
+    shown = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writes)
+    assert (shown.stderr, shown.returncode) == ("", 141)
+
+
+def test_rows_of_a_store_as_json() -> None:
+    rows = [
+        {
+            "n": float("nan"),
+            "at": {datetime(2026, 1, 2, tzinfo=UTC): [Decimal("1.5"), b"\xff"]},
+            "odd": {(1, "a"): True, None: 3},
+        }
+    ]
+    assert json.loads(json.dumps(_as_json(rows), allow_nan=False)) == [
+        {"n": "nan", "at": {"2026-01-02T00:00:00+00:00": ["1.5", "ff"]}, "odd": {'[1, "a"]': True, "null": 3}}
+    ]
 
 
 def test_json_has_no_numbers_that_json_has_not(endpoint: tuple[str, Listener]) -> None:

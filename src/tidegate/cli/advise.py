@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import tidegate as tg
-from tidegate.cli.given import add_settings, session
+from tidegate.cli.given import add_settings, session, write
 from tidegate.cli.recording import FILES, add_columns, columns, listed
 from tidegate.errors import DefinitionError
 from tidegate.spec import aggregates
@@ -90,7 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
     advice = _advice(parsed)
     print(advice.json() if parsed.json else advice)
     if parsed.html is not None:
-        parsed.html.write_text(advice.html(), encoding="utf-8")
+        write(parsed.html, advice.html())
         if not parsed.json:
             print(f"Written: {parsed.html}")
     allowed = parsed.fail_if_late_share

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from tidegate.cli.given import add_settings, is_endpoint, made, session
+from tidegate.cli.given import add_settings, is_endpoint, made, session, write
 from tidegate.errors import DefinitionError
 from tidegate.plan import Box, boxes, boxes_of, drawing, flowchart
 from tidegate.spec.missing import require_pyspark
@@ -53,7 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.output is None:
         print(made_)
     else:
-        parsed.output.write_text(made_ + "\n", encoding="utf-8")
+        write(parsed.output, made_ + "\n")
         print(f"Written: {parsed.output}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import importlib
 import inspect
 import json
@@ -25,6 +26,16 @@ NO_BATCH = (
 )
 """The output of commands that find no operator."""
 _FORMAT = 1
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that an argument names. Raises TidegateError if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TidegateError(
+            f"{path} cannot be written: {error.strerror or error}. Give a file in a folder that exists and is yours."
+        ) from error
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
@@ -99,7 +110,7 @@ def running_operators(source: str, query: str | None) -> list[dict[str, Any]]:
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - http or https
             found = json.load(answer)
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (urllib.error.URLError, TimeoutError, OSError, http.client.HTTPException) as error:
         raise TidegateError(
             f"{url} does not answer: {error}. Give the address of tg.metrics.serve(spark), whose query runs."
         ) from error

