@@ -100,6 +100,8 @@ def test_what_a_result_holds(parquet: str, capsys: pytest.CaptureFixture[str]) -
     [
         (["--alert", "count <"], r"`alert` is 'count <': .*Use names of columns"),
         (["--alert", "open('x')"], r"is none of these"),
+        (["--alert", "n < 9223372036854775808"], r"9223372036854775808 is more than a column of whole numbers holds"),
+        (["--alert", "n < " + 5000 * "-" + "1"], r"it is nested too deeply"),
         (["--alert", "total > 3"], r"cannot be computed: .*The columns of a result are k, start, end, count"),
         (["--alert", "count + 1"], r"It must give one boolean for each"),
         (["--aggregate", "n=first(o)"], r"Write name=function\(column\)"),

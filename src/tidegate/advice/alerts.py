@@ -32,6 +32,7 @@ _COMPARED = {
     ast.Eq: pc.equal,
     ast.NotEq: pc.not_equal,
 }
+MOST = 2**63 - 1
 _COMPUTED = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
 
 
@@ -88,12 +89,16 @@ def expression(text: str) -> Any:
         return _read(ast.parse(text.strip(), mode="eval").body, text)
     except SyntaxError as error:
         raise _no_predicate(text, error.msg) from None
+    except RecursionError:
+        raise _no_predicate(text, "it is nested too deeply") from None
 
 
 def _read(node: ast.expr, text: str) -> Any:
     if isinstance(node, ast.Name):
         return pc.field(node.id)
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
+        if isinstance(node.value, int) and node.value > MOST:
+            raise _no_predicate(text, f"{node.value} is more than a column of whole numbers holds")
         return pc.scalar(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return pc.negate(_read(node.operand, text))
