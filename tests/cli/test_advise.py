@@ -151,6 +151,8 @@ def test_files(table: pa.Table, tmp_path: Path) -> None:
         lines = "\n".join(json.dumps(row) for row in part.to_pylist())
         (tmp_path / "json" / f"{number}.jsonl").write_text(lines)
     (tmp_path / "parquet" / "_SUCCESS").write_text("")
+    for empty in ("csv/0-empty.csv", "json/2.json"):
+        (tmp_path / empty).write_text("")
     asked = {"key": "k", "timestamp": "ts", "windows": tg.TimeWindows.of_size_with_no_grace("10 ms"), "arrival": "at"}
     expected = tg.advise(texts, **asked).as_dict()
     for format in ("parquet", "csv", "json"):
@@ -183,6 +185,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There is no file or folder"):
         read(tmp_path / "none.parquet", ["k"])
     with pytest.raises(InputError, match=r"holds no file with an ending of"):
+        read(tmp_path, ["k"])
+    (tmp_path / "x.json").write_text("")
+    with pytest.raises(InputError, match=r"x.json' cannot be read as json: Empty"):
         read(tmp_path, ["k"])
     (tmp_path / "x.avro").write_text("k")
     with pytest.raises(InputError, match=r"has none of the endings"):

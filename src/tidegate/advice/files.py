@@ -31,7 +31,10 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None, *,
     files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
     if not files:
         raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
-    found = [_read(file, columns, format or _format(file), values) for file in files]
+    formats = [format or _format(file) for file in files]
+    # Spark writes an empty file for a partition without records.
+    filled = [pair for pair in zip(files, formats, strict=True) if pair[1] == "parquet" or pair[0].stat().st_size]
+    found = [_read(file, columns, of, values) for file, of in filled or zip(files[:1], formats[:1], strict=True)]
     known = list(dict.fromkeys(name for _, names in found for name in names))
     if missing := [name for name in columns if name not in known]:
         raise DefinitionError(f"{str(path)!r} has no column {missing[0]!r}. Its columns are {', '.join(known)}.")
