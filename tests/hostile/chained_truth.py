@@ -118,7 +118,7 @@ class ChainedTruth:
         assert isinstance(behind, Meeting)
         records = self._records(number)
         if self.follows:
-            second.told = self._told if self._begins(number) else None
+            second.told = self._told
         return self._met(second.batch(chained_meetings.arrivals(behind, rows, records)))
 
     def _met(self, rows: list[JoinedRow]) -> list[Row]:
@@ -131,10 +131,6 @@ class ChainedTruth:
             return []
         mine = len(self.what.first.sources)
         return [one for at, one in enumerate(self.what.batches[number]) if self.what.side_of(number, at) == mine]
-
-    def _begins(self, number: int | None) -> bool:
-        """Whether the join in front reports its stream time: a task that gets no records does not begin."""
-        return self.in_driver or number is None or len(self._records(number)) < len(self.what.batches[number])
 
     def _merged(self, second: Oracle, rows: list[Row], number: int | None) -> list[Row]:
         """The rows of windows over rows of the join and records; rows of the join have a partition of their own."""
@@ -155,7 +151,7 @@ class ChainedTruth:
             for record in self._records(number)
         ]
         if isinstance(second, MergedSlowest):
-            second.told = self._told if self._begins(number) else None
+            second.told = self._told
         return second.batch([row | {name: same_key(row[name]) for name in behind.by} for row in found])
 
     def _joined(self, second: WithTable, rows: list[Row], number: int | None) -> list[Row]:
@@ -232,29 +228,28 @@ PARTITION, OFFSET, ROWS = "@partition", "@offset", "rows"
 
 @dataclass
 class MergedSlowest(BoundedOracle):
-    """By the slowest partition. Rows of a join are one partition with time `told`; None if the join did not report."""
+    """By the slowest partition. Rows of a join are one partition from the beginning, with time `told`."""
 
-    told: int | None = None
-    times: dict[str, int] = field(default_factory=dict)
+    told: int = -1
+    times: dict[str, int] = field(default_factory=lambda: {ROWS: -1})
 
     def _seen(self, records: list[Row]) -> list[tuple[int, Row]]:
         before, now = self.times, dict(self.times)
-        names = {*before, *(record[PARTITION] for record in records), *([] if self.told is None else [ROWS])}
+        names = {*before, *(record[PARTITION] for record in records)}
         seen = []
         for place, record in enumerate(records):
             mine = record[PARTITION]
             if mine != ROWS:
                 now[mine] = max(now.get(mine, -1), record["timestamp"])
-            own = before.get(ROWS, -1) if mine == ROWS else now[mine]
+            own = before[ROWS] if mine == ROWS else now[mine]
             others = [before.get(name, -1) for name in names - {mine}]
             seen.append((max(self.stream_time, min([own, *others])), mine, place, record))
-        if self.told is not None:
-            now[ROWS] = max(now.get(ROWS, -1), self.told)
+        now[ROWS] = max(now[ROWS], self.told)
         self.times = now
         return [(time, record) for time, _, _, record in sorted(seen, key=lambda one: one[:3])]
 
     def _close(self) -> list[Row]:
-        self.stream_time = max([self.stream_time, *([min(self.times.values())] if self.times else [])])
+        self.stream_time = max(self.stream_time, min(self.times.values()))
         return super()._close()
 
 

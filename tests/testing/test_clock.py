@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -404,6 +406,67 @@ def test_a_join_without_new_rows_does_not_check_which_partitions_behind_it_are_i
     ]
     rows = [[], [], [], [], [], [("B", 0, 2)]]
     assert by_driver_and_tasks(table, batches, tasks) == [(rows, 0), (rows, 0)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_join_that_has_not_begun_holds_back_the_stream_with_which_its_rows_are_merged(seed: int) -> None:
+    """Otherwise its first rows would be late."""
+    random = Random(seed)
+    clock: dict[str, Any] = {"stream_time": "min_partition", "idle_after": random.choice([None, "5 minutes"])}
+    left, right, third = (
+        tg.stream(name, key="k", timestamp="ts", **ORDER, schema=SCHEMA, **clock).map_values({name: "k"})
+        for name in ("left", "right", "third")
+    )
+    joined = left.join(right, tg.JoinWindows.of_time_difference_with_no_grace("1 second")).map_values({"third": "left"})
+    merged = (joined.merge(third) if random.random() < 0.5 else third.merge(joined)).group_by_key()
+    table = merged.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
+    batches: list[Read] = [(0, "third", [at("B", 100, 0, 0), at("B", 4, 0, 1)])]
+    now, second, offsets = 0, 50, Counter({("third", 0): 2})
+    for _ in range(random.randint(3, 12)):
+        now, second = now + random.choice([0, 0, 0, MINUTE, 7 * MINUTE]), second + random.randint(0, 20)
+        name, records = random.choice(["left", "right", "third"]), []
+        for _ in range(random.randint(1, 3)):
+            place = name, random.choice([0, 0, 1])
+            records.append(at(random.choice("AB"), max(0, second - random.randint(0, 40)), place[1], offsets[place]))
+            offsets[place] += 1
+        batches.append((now, name, records))
+    driver, tasks = by_driver_and_tasks(table, batches, random.choice([1, 3]))
+    assert tasks == driver
+
+
+@pytest.mark.parametrize("behind", ["join", "table", "two joins"])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_join_that_has_not_begun_holds_back_whatever_reads_the_merged_stream(behind: str, tasks: int) -> None:
+    """Its first rows are in time: in another join, with or without a table, and beside the rows of another join."""
+    clock: dict[str, Any] = {"stream_time": "min_partition"}
+    left, right, third, fourth, fifth = (
+        tg.stream(name, key="k", timestamp="ts", **ORDER, schema=SCHEMA, **clock).map_values({name: "k"})
+        for name in ("left", "right", "third", "fourth", "fifth")
+    )
+    within = tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+    merged = left.join(right, within).map_values({"third": "left"}).merge(third)
+    prices = tg.table("prices", key="k", timestamp="ts", schema=SCHEMA, history="1 hour").map_values({"price": "k"})
+    rows = {
+        "join": lambda: merged.join(fourth, within),
+        "table": lambda: merged.join(prices, grace="1 second"),
+        "two joins": lambda: merged.merge(fourth.join(fifth, within).map_values({"third": "fourth"})),
+    }[behind]()
+    table = rows.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
+    batches = [
+        (0, "third", [at("B", 100, 0, 0)]),
+        *([(0, "prices", [at("A", 3, 0, 0)])] if behind == "table" else []),
+        *([(0, "fourth", [at("A", 4, 0, 0), at("A", 100, 0, 1)])] if behind != "table" else []),
+        *([(0, "fifth", [at("A", 100, 0, 0)])] if behind == "two joins" else []),
+        (0, "third", [at("B", 100, 0, 1)]),
+        (0, "left", [at("A", 4, 0, 0)]),
+        (0, "right", [at("A", 4, 0, 0)]),
+        (0, "left", [at("A", 90, 0, 1)]),
+        (0, "right", [at("B", 90, 0, 1)]),
+        (0, "third", [at("B", 100, 0, 2)]),
+    ]
+    driver, by_tasks = by_driver_and_tasks(table, batches, tasks)
+    assert driver == by_tasks
+    assert [row for rows in driver[0] for row in rows] == [("A", 0, 1)]
 
 
 # --- a step that raises --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidegate.instants import Window, show_ms
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.packing import rows_of_joins
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TableSpec
@@ -41,9 +42,17 @@ class Operator(ABC):
 
     def move_time(self, state: State, batch: Batch) -> None:
         """Set the stream times that the records of a batch see (`batch.fold`), and advance `state.stream_time`."""
-        clock, inputs = self.layout.op.stream.clock, len(self.layout.op.sides)
-        batch.fold = stream_clock.fold(clock, batch.chunks, batch.has_records, state, state.stream_time, inputs)
+        clock = self.layout.op.stream.clock
+        batch.fold = stream_clock.fold(clock, batch.chunks, batch.has_records, state, state.stream_time, self._inputs)
         state.stream_time = stream_clock.advanced(clock, batch.chunks, batch.has_records, state, batch.fold.stream_time)
+
+    @property
+    def _inputs(self) -> list[str]:
+        """Joins whose rows are merged with records, and the sides of a join: each holds the others back."""
+        op = self.layout.op
+        if not op.sides:
+            return rows_of_joins(op.stream)
+        return [name for side, stream in enumerate(op.sides) for name in (*rows_of_joins(stream, side), str(side))]
 
     def shown_time(self, state: State) -> int:
         """Stream time (ms) as metrics and `pending` show it: the clock that slow partitions hold back."""

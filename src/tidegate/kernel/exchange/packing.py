@@ -28,6 +28,7 @@ from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
 from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, most_steps, running_max
+from tidegate.plan import Stream
 
 
 @dataclass
@@ -225,7 +226,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     chunks, most = [], most_steps(len(starts))
     for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
         part = slice(low, high)
-        name = names[partition[low]] if partition is not None else _rows_of(layout)
+        name = names[partition[low]] if partition is not None else rows_of(layout.op.stream)
         offsets = offset[part] if offset is not None else None
         scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
@@ -245,10 +246,18 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     return accepted
 
 
-def _rows_of(layout: Layout) -> str | None:
+def rows_of(stream: Stream) -> str | None:
     """The stand-in for the partition of records without one: if inputs were merged, the number of their input."""
-    number = layout.op.stream.number
-    return None if number is None else f"{number}:rows"
+    return None if stream.number is None else f"{stream.number}:rows"
+
+
+def rows_of_joins(stream: Stream, side: int | None = None) -> list[str]:
+    """The partitions of rows of joins that are merged into `stream`, and go by stream time of their own.
+
+    side  the side of a join that reads the stream
+    """
+    names = [rows_of(one) for one in stream.sources if one.follows is not None]
+    return [name if side is None else f"{side}:{name}" for name in names if name is not None]
 
 
 def _closing(layout: Layout, seen: Ints) -> Ints | None:

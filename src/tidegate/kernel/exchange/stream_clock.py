@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tidegate.kernel.state.state import State
@@ -13,12 +13,17 @@ from tidegate.spec.clock import Clock
 
 
 def fold(
-    clock: Clock, chunks: Sequence[Chunk], has_records: bool, state: State, stream_time: int, inputs: int = 0
+    clock: Clock,
+    chunks: Sequence[Chunk],
+    has_records: bool,
+    state: State,
+    stream_time: int,
+    inputs: Iterable[str] = (),
 ) -> Fold:
     """The stream time before each chunk and after the batch; `stream_time`: before the batch (ms).
 
     has_records  whether the batch had any record; one that a step before removed is none
-    inputs       number of inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
+    inputs       inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
     """
     if not clock.slowest:
         return Fold(chunks, stream_time)

@@ -22,6 +22,7 @@ from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints, some_rows
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
+from tidegate.kernel.exchange.packing import rows_of_joins
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
@@ -89,7 +90,8 @@ class StreamTableJoin(JoinOperator):
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
         chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
-        fold = stream_clock.fold(clock, chunks, has_records, state, state.input_times[LEFT])
+        inputs = rows_of_joins(self.layout.op.sides[LEFT], LEFT)
+        fold = stream_clock.fold(clock, chunks, has_records, state, state.input_times[LEFT], inputs)
         ceilings = np.full(len(batch.chunks), MAX_MS)
         if (of_chunks := fold.ceilings) is not None:
             ceilings[mine] = of_chunks

@@ -14,6 +14,7 @@ distribution of partitions over map tasks does not matter.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,16 +91,17 @@ def reports_more(chunk: Chunk, reached: dict[Partition, Reached]) -> bool:
     return chunk.reported is not None and (before is None or chunk.reported > before.time)
 
 
-def with_inputs(reached: dict[Partition, Reached], inputs: int, wall_clock: int) -> dict[Partition, Reached]:
-    """`reached`, with a partition that has reached no time for each input of a join that was not heard of yet.
+def with_inputs(reached: dict[Partition, Reached], inputs: Iterable[str], wall_clock: int) -> dict[Partition, Reached]:
+    """`reached`, with a partition that has reached no time for each of these inputs that was not heard of yet.
 
-    So the side that comes first waits for the other side, until the other side counts as idle.
+    So the input that comes first waits for the others, until they count as idle. An input has the partition of its own
+    name, or partitions whose names begin with it and a colon.
     """
-    known = {str(name).partition(":")[0] for name in reached}
-    unknown: dict[Partition, Reached] = {
-        str(n): Reached(NEVER, wall_clock) for n in range(inputs) if str(n) not in known
-    }
-    return {**reached, **unknown}
+    found = dict(reached)
+    for name in inputs:
+        if not any(str(known) == name or str(known).startswith(f"{name}:") for known in found):
+            found[name] = Reached(NEVER, wall_clock)
+    return found
 
 
 def is_idle(at: Reached, wall_clock: int, idle_after_ms: int | None) -> bool:
