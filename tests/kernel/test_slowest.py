@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.kernel.time.slowest_partition import Reached, SlowestFold
+from tidegate.kernel.time.slowest_partition import Reached, SlowestFold, with_inputs
 from tidegate.kernel.time.stream_time import NEVER, Chunk, header
 
 A, B, C = "a", "b", "c"
@@ -33,6 +33,19 @@ def test_a_new_partition_holds_the_others_back_at_once() -> None:
     assert step.ceilings.tolist() == [NEVER, 50]
     assert step.stream_time == 50  # it never goes back
     assert fold(step.partitions, chunk(A, 70), stream_time=50).stream_time == 50
+
+
+def test_a_partition_with_the_number_of_an_input_as_its_name_counts() -> None:
+    step = fold({}, chunk("0", 5), chunk("1", 95))
+    assert step.partitions == {"0": Reached(5, 0), "1": Reached(95, 0)}
+    assert fold(step.partitions, chunk("1", 96), stream_time=5).stream_time == 5
+
+
+def test_an_input_that_was_silent_has_the_time_of_its_partitions() -> None:
+    silent = with_inputs({}, ["0", "1"], 0)
+    first = chunk("1:a", 7)
+    first.source = 1
+    assert fold(silent, first).partitions == {"0": Reached(NEVER, 0), "1:a": Reached(7, 0)}
 
 
 def test_one_partition_is_held_back_by_nobody() -> None:

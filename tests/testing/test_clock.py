@@ -344,6 +344,31 @@ def test_a_silent_partition_without_idle_after_holds_for_ever() -> None:
     assert driver.metrics()["stream_time"] == 4 * SECOND
 
 
+@pytest.mark.parametrize("partitions", [("a", "b"), ("0", "1"), ("1", "0")])
+def test_no_name_of_a_partition_keeps_it_from_holding_stream_time_back(partitions: tuple[str, str]) -> None:
+    driver = TopologyTestDriver(counts(stream_time="min_partition", **ORDER))
+    behind, ahead = partitions
+    driver.pipe_batch([{"k": "A", "ts": 0, "p": behind, "o": 0}, {"k": "A", "ts": 25 * SECOND, "p": ahead, "o": 0}])
+    driver.pipe_input({"k": "A", "ts": 26 * SECOND, "p": ahead, "o": 1})
+    driver.pipe_input({"k": "A", "ts": SECOND, "p": behind, "o": 1})
+    assert (driver.drops["late"], driver.metrics()["stream_time"]) == (0, SECOND)
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+def test_records_without_order_hold_back_the_rows_of_a_join_with_which_they_are_merged() -> None:
+    columns = {name: pa.int64() for name in ("left", "right", "third", "fourth")}
+    left, right, third, fourth = (
+        tg.stream(name, key="k", timestamp="ts", schema=pa.schema({"k": pa.string(), "ts": pa.int64(), name: kind}))
+        for name, kind in columns.items()
+    )
+    within = tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+    merged = left.join(right, within).map_values({"third": "left"}).merge(third)
+    run = layout.Tasks(merged.left_join(fourth, within).node, 1, as_spark=True)
+    seconds = [("third", 5), ("left", 100), ("right", 100), ("left", 200), ("right", 200), ("fourth", 300)]
+    rows = [run.batch([(name, [{"k": "A", "ts": at * SECOND, name: at}])], 0) for name, at in seconds]
+    assert rows == [[]] * len(seconds), "the merged records have come to second 5 alone"
+
+
 Read = tuple[int, str, list[dict[str, Any]]]
 """A batch: the wall clock (ms), the name of the input, and the records."""
 

@@ -54,8 +54,10 @@ class SlowestFold(Fold):
                 before = self.partitions.get(name, Reached(NEVER, wall_clock))
                 last_input = wall_clock if chunk.rows or chunk.reaches > before.time else before.last_input
                 self.partitions[name] = Reached(max(before.time, chunk.reaches), last_input)
-                if chunk.partition is not None:
-                    self.partitions.pop(str(chunk.source), None)
+                silent = self.partitions.get(str(chunk.source))
+                if chunk.partition is not None and silent is not None and silent.time == NEVER:
+                    # The input is not silent any more (`with_inputs`). A partition may have the same name.
+                    del self.partitions[str(chunk.source)]
         awake = [p for p, at in self.partitions.items() if not is_idle(at, wall_clock, idle_after_ms)]
         self.stream_time = max(stream_time, min((self.partitions[p].time for p in awake), default=stream_time))
         self._awake = awake
