@@ -336,6 +336,25 @@ def test_it_holds_back_again_once_it_is_heard_but_time_does_not_go_back() -> Non
     assert driver.metrics()["stream_time"] == 40 * SECOND
 
 
+@pytest.mark.parametrize("before", [{}, {"idle_after": "1 hour"}])
+def test_idle_after_counts_from_the_restart_that_sets_it(before: dict[str, Any]) -> None:
+    """Also if an earlier plan had set it: in the meantime nobody noted when a partition was heard."""
+    start = datetime(2026, 7, 1, tzinfo=UTC)
+    driver = TopologyTestDriver(counts(stream_time="min_partition", **before, **ORDER), initial_wall_clock_time=start)
+    driver.pipe_batch([{"k": "A", "ts": 25 * SECOND, "p": 0, "o": 0}, {"k": "B", "ts": 4 * SECOND, "p": 1, "o": 0}])
+    driver = TopologyTestDriver(counts(stream_time="min_partition", **ORDER), state=driver.state())
+    driver.advance_wall_clock("1 hour")
+    driver.pipe_input({"k": "B", "ts": 5 * SECOND, "p": 1, "o": 1})
+    state = driver.state()
+    driver = TopologyTestDriver(counts(stream_time="min_partition", idle_after="5 minutes", **ORDER), state=state)
+    driver.pipe_input({"k": "A", "ts": 26 * SECOND, "p": 0, "o": 1})
+    driver.pipe_input({"k": "B", "ts": 6 * SECOND, "p": 1, "o": 2})
+    assert (driver.drops["late"], driver.metrics()["stream_time"]) == (0, 6 * SECOND)
+    driver.advance_wall_clock("5 minutes")
+    driver.pipe_input({"k": "A", "ts": 27 * SECOND, "p": 0, "o": 2})
+    assert (out(driver), driver.metrics()["stream_time"]) == ([("B", 0, 3)], 27 * SECOND)
+
+
 def test_a_silent_partition_without_idle_after_holds_for_ever() -> None:
     driver = TopologyTestDriver(counts(stream_time="min_partition", **ORDER))
     driver.pipe_batch([{"k": "A", "ts": 25 * SECOND, "p": 0, "o": 0}, {"k": "B", "ts": 4 * SECOND, "p": 1, "o": 0}])

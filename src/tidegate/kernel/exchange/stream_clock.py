@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.slowest_partition import SlowestFold, reports_more, with_inputs
-from tidegate.kernel.time.stream_time import Chunk, Fold
+from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
 from tidegate.spec.clock import Clock
 
 
@@ -30,8 +30,9 @@ def fold(
     if not (has_records or any(reports_more(chunk, state.partitions) for chunk in chunks)):
         # Only batches with records check which partitions are idle.
         return Fold([replace(chunk, reported=None) for chunk in chunks], stream_time)
-    reached = with_inputs(state.partitions, inputs, state.wall_clock)
-    found = SlowestFold(list(chunks), stream_time, reached, state.wall_clock, clock.idle_after_ms)
+    now = state.wall_clock if clock.needs_wall_clock else NEVER
+    reached = with_inputs(state.partitions, inputs, now)
+    found = SlowestFold(list(chunks), stream_time, reached, now, clock.idle_after_ms)
     state.partitions = found.partitions
     return found
 

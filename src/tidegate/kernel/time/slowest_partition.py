@@ -15,7 +15,7 @@ distribution of partitions over map tasks does not matter.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,10 @@ from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold, Partition
 
 @dataclass(frozen=True)
 class Reached:
-    """The event time that a partition has reached, and the wall clock of the batch with its last record; both ms."""
+    """The event time that a partition has reached, and the wall clock of the batch with its last record; both ms.
+
+    The wall clock is NEVER where the plan does not ask for it.
+    """
 
     time: int
     last_input: int
@@ -47,6 +50,10 @@ class SlowestFold(Fold):
         super().__init__(chunks, stream_time)
         self._reached = reached
         self.partitions = dict(reached)
+        for name, at in reached.items() if wall_clock != NEVER else ():
+            if at.last_input == NEVER:
+                # A plan that asks for the wall clock for the first time counts silence from now on.
+                self.partitions[name] = replace(at, last_input=wall_clock)
         for chunk in chunks:
             # A join that has not begun holds back the inputs with which its rows are merged.
             if chunk.reaches > NEVER or chunk.reported is not None:
