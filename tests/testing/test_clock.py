@@ -478,6 +478,44 @@ def test_a_join_that_has_not_begun_holds_back_the_stream_with_which_its_rows_are
     assert tasks == driver
 
 
+@pytest.mark.parametrize("behind", ["merge", "join", "table"])
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_join_without_records_does_not_stop_the_clock_of_idle_input_behind_it(
+    tasks: int, everywhere: bool, behind: str
+) -> None:
+    """It reports its stream time, which is no input; `everywhere`: the wall clock moves its own time, too."""
+    idle = {"idle_advance": "1 minute"}
+    clock: dict[str, Any] = {"stream_time": "min_partition", **ORDER, "schema": SCHEMA}
+    left, right, third = (
+        tg.stream(name, key="k", timestamp="ts", **clock, **(idle if name == "third" or everywhere else {})).map_values(
+            {name: "k"}
+        )
+        for name in ("left", "right", "third")
+    )
+    within = tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+    joined = left.join(right, within).map_values({"third": "left"})
+    prices = tg.table("prices", key="k", timestamp="ts", schema=SCHEMA, history="1 hour").map_values({"price": "k"})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 seconds")
+    table = {
+        "merge": lambda: joined.merge(third).group_by_key().windowed_by(windows).count().suppress(FINAL),
+        "join": lambda: third.left_join(joined.map_values({"pair": "third"}), within),
+        "table": lambda: joined.merge(third).left_join(prices, grace="6 seconds"),
+    }[behind]()
+    first = [("left", at("A", 4, 0, 0)), ("right", at("A", 4, 0, 0)), ("third", at("B", 4, 0, 0))]
+    driver, run = TopologyTestDriver(table), layout.Tasks(table.node, tasks, as_spark=True)
+    for name, record in first:
+        driver.pipe_input(record, name)
+        run.batch([(name, [record])], 0)
+    driver.read_output()
+    driver.advance_wall_clock("1 minute")
+    assert (driver.read_output(), run.batch([], MINUTE)) == ([], [])
+    driver.advance_wall_clock("6 seconds")
+    by_driver, by_tasks = driver.read_output(), run.batch([], 66 * SECOND)
+    assert sorted(row["k"] for row in by_driver) == (["B"] if behind == "join" else ["A", "B"])
+    assert sorted(map(str, by_tasks)) == sorted(map(str, by_driver))
+
+
 @pytest.mark.parametrize("behind", ["join", "table", "two joins"])
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_a_join_that_has_not_begun_holds_back_whatever_reads_the_merged_stream(behind: str, tasks: int) -> None:

@@ -137,7 +137,10 @@ class Stage:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
             metrics["emitted"] += rows.num_rows
-            yield to_stream.with_time(rows, operator.time_of_rows(state)) if layout.op.passes_time else rows
+            if layout.op.passes_time:
+                silent = all(chunk.silent for chunk in batch.chunks)
+                rows = to_stream.with_time(rows, operator.time_of_rows(state), silent)
+            yield rows
         metrics["late"] += batch.dropped_late
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.reports_graces:

@@ -235,6 +235,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         chunks[-1].behind = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
+            chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     accepted = result if valid.all() else _keep(result, valid | goes_on)

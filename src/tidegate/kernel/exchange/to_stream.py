@@ -3,8 +3,8 @@
 The next operator takes a batch in timestamp order. Rows at the same time come in the order of their keys, final results
 in the order in which windows leave, rows of one key as they left. So the task of a row makes no difference.
 
-Behind the rows of a join that goes by its slowest partition comes a row that is no record: `kept` is false, and `ts` is
-the stream time of the join (ms).
+Behind the rows of a join that goes by its slowest partition comes a row that is no record: `kept` is false, `ts` is the
+stream time of the join (ms), and `empty` says whether no record came to the join.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import array, ints
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
 
 
@@ -55,8 +56,13 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     return pa.table(columns).cast(layout.forwarded) if layout.typed else pa.table(columns)
 
 
-def with_time(records: pa.Table, stream_time: int) -> pa.Table:
-    """The records, and behind them a row with the stream time (ms) of the operator that emitted them."""
-    last = {"ts": stream_time, "kept": False}
+def with_time(records: pa.Table, stream_time: int, silent: bool) -> pa.Table:
+    """The records, and behind them a row with the stream time (ms) of the operator that emitted them.
+
+    silent  whether no record came to the operator (`Chunk.silent`)
+    """
+    if silent and stream_time == NEVER:
+        return records  # a task of Spark without records does not even step
+    last = {"ts": stream_time, "kept": False, "empty": silent}
     values = [pa.array([last.get(field.name)], field.type) for field in records.schema]
     return pa.concat_tables([records, pa.Table.from_arrays(values, schema=records.schema)])
