@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
 from tidegate.testing import TopologyTestDriver
+from tidegate.testing.layout import Tasks
 
 ORDER = {"partition": "p", "offset": "o"}
 SLOW = {"stream_time": "min_partition", **ORDER}
@@ -106,3 +108,24 @@ def test_rows_of_a_join_of_streams_wait_by_the_slower_side() -> None:
 def test_idle_after_belongs_to_the_slowest_partition() -> None:
     with pytest.raises(tg.DefinitionError, match="`idle_after` is '5 minutes', but with stream_time='max'"):
         joined(idle_after="5 minutes", **ORDER)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_clock_that_moves_nothing_asks_for_no_more_steps(tasks: int) -> None:
+    """Otherwise Spark would run one batch after the other: the time of the next step is over, and no step moves it."""
+
+    columns = {"k": pa.string(), "ts": pa.int64()}
+    prices = tg.table("prices", key="k", timestamp="ts", schema=pa.schema(columns | {"price": pa.int64()}))
+
+    def latest(rule: str) -> Any:
+        schema = pa.schema(columns | dict.fromkeys("pon", pa.int64()))
+        clock: dict[str, Any] = {"stream_time": rule, "idle_advance": "1 minute", **ORDER}
+        return tg.stream("orders", key="k", timestamp="ts", schema=schema, **clock).left_join(prices)
+
+    records = [{"k": "A", "ts": 1, "p": 0, "o": 0, "n": 1}]
+    before = Tasks(latest("min_partition").node, tasks)
+    before.batch([("orders", records)], 0)
+    assert before.operators[0].wakes == [66_000] * tasks
+    after = Tasks(latest("max").node, tasks, before)
+    after.batch([("orders", records)], 70_000)
+    assert after.operators[0].wakes == [None] * tasks

@@ -35,6 +35,7 @@ from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_RIGHT, WAITING
+from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.time.stream_time import NEVER, Fold
 from tidegate.plan import Operation
 from tidegate.spec.columns import UNTIL
@@ -87,6 +88,7 @@ class StreamTableJoin(JoinOperator):
         if not clock.slowest:
             state.partitions = {}
         if not (clock.slowest or self._joined.needs_time_progress):
+            state.idle = Idle()  # an earlier clock may have asked for steps without records
             return
         mine = [number for number, chunk in enumerate(batch.chunks) if chunk.source == LEFT]
         chunks, has_records = [batch.chunks[number] for number in mine], LEFT in batch.sides_with_records
