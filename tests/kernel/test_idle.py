@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.instants import MAX_MS
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
@@ -45,6 +46,12 @@ def test_a_shorter_time_counts_from_the_restart_on() -> None:
     longer.advance(1_000, True, 0, 10, alone=False)
     assert longer.advance(3_600_000, False, 5_000, 10, alone=False) == 10
     assert longer.tick == 3_960_000
+
+
+def test_time_stops_at_the_last_instant() -> None:
+    idle = Idle()
+    assert idle.advance(60, True, 0, MAX_MS - 10, alone=True) == MAX_MS - 10
+    assert [idle.advance(60, False, now, MAX_MS - 10, alone=True) for now in (65, 75)] == [MAX_MS - 5, MAX_MS]
 
 
 def test_nothing_moves_before_the_first_record() -> None:

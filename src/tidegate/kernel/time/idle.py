@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.instants import later_ms
 from tidegate.kernel.time.stream_time import NEVER
 
 TICKS = 10
@@ -38,7 +39,8 @@ class Idle:
         if has_records:
             self.last_input, self.base_time = wall_clock, stream_time
         elif self.base_time != NEVER and (alone or wall_clock >= self.tick):
-            stream_time = max(stream_time, self.base_time + max(0, wall_clock - self.last_input - after_ms))
+            passed = max(0, wall_clock - self.last_input - after_ms)
+            stream_time = max(stream_time, later_ms(self.base_time, passed))
         if has_records or wall_clock >= self.tick:
             self.tick = max(wall_clock, self.last_input + after_ms) + pace
         return stream_time
