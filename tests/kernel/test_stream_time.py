@@ -58,6 +58,12 @@ def test_rows_out_of_order_are_sorted() -> None:
     assert found.starts.tolist() == [0, 2]
 
 
+@pytest.mark.parametrize("ends", [(-(2**62) - 5, 2**62 + 5), (-(2**63), 2**63 - 1), (0, 2**63 - 1), (-(2**63), 0)])
+def test_offsets_however_far_apart_have_a_gap_between_them(ends: tuple[int, int]) -> None:
+    assert cut(np.zeros(2, np.int64), np.array(ends), 9).starts.tolist() == [0, 1]
+    assert cut(np.zeros(2, np.int64), np.array([-(2**63), -(2**63) + 1]), 9).starts.tolist() == [0]
+
+
 def test_an_offset_twice_is_no_gap() -> None:
     assert cut(ints(0, 0, 0), ints(3, 3, 4), 5).starts.tolist() == [0]
 

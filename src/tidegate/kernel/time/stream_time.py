@@ -123,7 +123,8 @@ def cut(partition: Ints, offset: Ints, most_runs: int, contiguous: bool = False)
     bounds = np.concatenate(([0], new, [len(partition)]))
     if contiguous:
         return Cut(order, bounds[:-1], [False] * (len(bounds) - 1))
-    gaps = np.flatnonzero((offset[1:] - offset[:-1] > 1) & same) + 1
+    # Offsets ascend in a partition; as a signed number their distance might overflow.
+    gaps = np.flatnonzero(((offset[1:] - offset[:-1]).view(np.uint64) > 1) & same) + 1
     crowded = len(gaps) > most_runs * most_runs
     starts: list[int] = []
     scattered: list[bool] = []
