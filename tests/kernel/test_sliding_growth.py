@@ -1,4 +1,4 @@
-"""Cost of sliding windows of a hot key, counted and not timed."""
+"""Cost of sliding windows and sessions of a hot key, counted and not timed."""
 
 from __future__ import annotations
 
@@ -73,6 +73,29 @@ def test_built_in_aggregates_of_a_hot_key_cost_by_record(way: str, monkeypatch: 
             rows[n] = work.rows
     assert rows[1_000] > 0
     assert rows[10_000] <= 11 * rows[1_000]
+
+
+@pytest.mark.parametrize("way", ["every update", "a buffer with a bound"])
+def test_a_session_of_a_hot_key_costs_by_record(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record makes an update of all records so far: the aggregates of one update go on in the next one."""
+    sessions = tg.SessionWindows.of_inactivity_gap_and_grace("10 minutes", "1 hour")
+    grouped = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(sessions)
+    aggregates = {"n": tg.count(), "s": tg.sum("v"), "m": tg.max("v"), "f": tg.first("v"), "l": tg.last("v")}
+    table = grouped.agg(**aggregates, materialized=tg.Materialized.as_("sums").with_caching_disabled())
+    if way == "a buffer with a bound":
+        bound = tg.BufferConfig.max_records(1_000_000).shut_down_when_full()
+        table = grouped.agg(**aggregates).suppress(tg.Suppressed.until_window_closes(bound))
+    rows = {}
+    for n in (200, 2_000):
+        with monkeypatch.context() as patch:
+            work, driver = Work(patch), TopologyTestDriver(table)
+            driver.pipe_batch(hot(n))
+            driver.drain()
+            last = driver.read_output()[-1]
+            assert (last["n"], last["s"], last["m"]) == (n, n * (n - 1) // 2, n - 1)
+            rows[n] = work.rows
+    assert rows[200] > 0
+    assert rows[2_000] <= 11 * rows[200]
 
 
 def test_functions_are_called_once_per_record_and_window() -> None:

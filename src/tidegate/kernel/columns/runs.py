@@ -27,3 +27,10 @@ def by_number(rows: pa.Table, numbers: Ints) -> dict[int, pa.Table]:
     for number, run in zip(numbers[starts].tolist(), pieces(rows, np.diff(starts, append=len(numbers))), strict=True):
         runs.setdefault(number, []).append(run)
     return {number: concat_tables(parts) for number, parts in runs.items()}
+
+
+def expanded(first: Ints, counts: Ints, step: int) -> Ints:
+    """From each `first` on `counts` numbers, one `step` apart."""
+    nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Ints = np.repeat(first, counts) + nth * step
+    return found

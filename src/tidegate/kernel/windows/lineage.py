@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, concat_tables
+from tidegate.kernel.aggregates.ordered import CollectList
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress.prior_values import PRIOR, numbered, window_columns
@@ -19,6 +22,9 @@ from tidegate.kernel.windows import functions
 
 INITIAL: Any = object()
 """The node of the initial aggregate."""
+
+_REPEATS = 2
+"""Aggregates are computed along runs if nodes have this many times the leaves of their runs."""
 
 
 class Entry(NamedTuple):
@@ -128,29 +134,70 @@ class Lineage:
 
     def table(self, keys: pa.Table, updates: list[Update]) -> pa.Table:
         columns = _bounds(keys, updates)
-        runs = [self._flat(update.entry.node) if update.entry.node is not None else [] for update in updates]
-        alive = [bool(run) for run in runs]
-        merged = self._merged([run for run in runs if run], columns)
-        if not all(alive):
+        nodes = [update.entry.node for update in updates]
+        alive = np.array([node is not None for node in nodes], bool)
+        merged = self._states([node for node in nodes if node is not None], columns, alive)
+        if not alive.all():
             # A tombstone has no state: its columns are null.
-            place = np.cumsum(alive) - 1
-            at = pa.array([int(p) if ok else None for p, ok in zip(place, alive, strict=True)], pa.int64())
+            at = pa.array(np.maximum(np.cumsum(alive) - 1, 0), mask=~alive)
             merged = {name: column.take(at) for name, column in merged.items()}
         return pa.table(columns | merged)
 
-    def _merged(self, runs: list[list[int]], heads: dict[str, Any]) -> dict[str, pa.Array]:
-        flat = pa.array([leaf for run in runs for leaf in run], pa.int64())
-        sizes = np.array([len(run) for run in runs], np.int64)
-        starts = np.cumsum(sizes) - sizes
-        leaves = self._leaves.take(flat)
+    def _states(self, nodes: list[int], columns: dict[str, Any], alive: Flags) -> dict[str, pa.Array]:
+        """The states of these nodes, those of the rows that are `alive`; `columns` has key and bounds of the rows."""
+        runs, run, lengths = self._runs(nodes)
+        sizes, laid = np.array(list(map(len, runs)), np.int64), np.array([*chain(*runs)], np.int64)
+        starts, begins = np.cumsum(sizes) - sizes, np.cumsum(lengths) - lengths
         merged: dict[str, pa.Array] = {}
         for index, (acc, names) in enumerate(zip(self._layout.accumulators, self._layout.states, strict=True)):
-            state = [array(leaves[name]) for name in names]
+            # To make a list takes as long as to read its values.
+            scans = len(laid) * _REPEATS < lengths.sum() and not isinstance(acc, CollectList)
+            leaves = pa.array(laid if scans else laid[expanded(starts[run], lengths, 1)])
+            state = [array(self._leaves[name].take(leaves)) for name in names]
             try:
-                merged |= zip(names, acc.merge_runs(state, starts) if runs else state, strict=True)
+                if scans:
+                    last = pa.array(starts[run] + lengths - 1)
+                    made = [column.take(last) for column in acc.scan_runs(state, starts)]
+                else:
+                    made = acc.merge_runs(state, begins) if nodes else state
             except Overflow as overflow:
-                raise grouping.overflowed(self._layout, pa.table(heads), overflow, index) from None
+                if scans:  # the last row of the run stands for all of them
+                    overflow.group_index = int(np.flatnonzero(run == overflow.group_index)[-1])
+                heads = pa.table(columns).filter(pa.array(alive))
+                raise grouping.overflowed(self._layout, heads, overflow, index) from None
+            merged |= zip(names, made, strict=True)
         return merged
+
+    def _runs(self, nodes: list[int]) -> tuple[list[list[int]], Ints, Ints]:
+        """Runs of leaves, and for each of these nodes its run and the number of its leaves: those that begin the run.
+
+        A session after each of its records is the beginning of the session after the next record. So all of them share
+        a run, and the work follows the records, not the square of their number.
+        """
+        needed: set[int] = set()
+        for node in nodes:
+            while node not in needed:
+                needed.add(node)
+                node = self._parts_of(node)[0]
+        runs: list[list[int]] = []
+        at: dict[int, tuple[int, int]] = {}
+        ends: dict[int, int] = {}
+        """The run that ends with a node."""
+        for node in sorted(needed):  # a node comes behind its parts
+            first, *rest = self._parts_of(node)
+            run = ends.pop(first, len(runs))
+            if run == len(runs):
+                number, length = at.get(first, (run, 0))
+                runs.append(runs[number][:length] if length else [first])
+            for part in rest:
+                runs[run] += self._flat(part)
+            ends[node], at[node] = run, (run, len(runs[run]))
+        of_nodes, lengths = np.array([at[node] for node in nodes], np.int64).reshape(-1, 2).T
+        return runs, of_nodes, lengths
+
+    def _parts_of(self, node: int) -> tuple[int, ...]:
+        """The parts of a node; a leaf is its own part."""
+        return (node,) if node < self._first_node else self._parts[node - self._first_node]
 
 
 class Functions:

@@ -20,7 +20,7 @@ from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import upper_half
-from tidegate.kernel.columns.runs import by_number
+from tidegate.kernel.columns.runs import by_number, expanded
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -145,20 +145,13 @@ def closing(layout: Layout, panes: list[int], before: int, closes_at: int) -> In
     again = np.flatnonzero(first[1:] <= last[:-1]) + 1
     first[again] = last[again - 1] + advance
     counts[again] = (last[again] - last[again - 1]) // advance
-    return _expanded(first, counts, advance)
+    return expanded(first, counts, advance)
 
 
 def _ranges(layout: Layout, panes: list[int]) -> tuple[Ints, Ints]:
     """The first and the last window that hold each pane."""
     of_panes = np.array(panes, np.int64)
     return layout.panes.first_window(of_panes), layout.panes.last_window(of_panes)
-
-
-def _expanded(first: Ints, counts: Ints, step: int) -> Ints:
-    """From each `first` on `counts` numbers, one `step` apart."""
-    nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    found: Ints = np.repeat(first, counts) + nth * step
-    return found
 
 
 @dataclass(frozen=True)
@@ -277,7 +270,7 @@ def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
     counts = len(windows) - first
     at = np.repeat(np.arange(rows.num_rows), counts)
     repeated = rows.drop_columns(["open"]).take(pa.array(at))
-    return repeated.append_column("start", pa.array(windows[_expanded(first, counts, 1)]))
+    return repeated.append_column("start", pa.array(windows[expanded(first, counts, 1)]))
 
 
 def _done(layout: Layout, pane: int, closes_at: int) -> bool:
