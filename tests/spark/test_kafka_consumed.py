@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from kernel.test_cost import lines_executed
 from tidegate.errors import DefinitionError, InputError, TidegateError
 
 pytest.importorskip("pyspark")
@@ -59,6 +60,12 @@ def test_each_span_goes_to_one_task_and_no_task_has_much_more_than_another(there
 def test_a_task_with_a_large_span_gets_no_others() -> None:
     hands = consumed.assigned(spans(offsets([0] * 4), offsets([1, 9, 1, 1])), 2)
     assert sorted(sum(span.end for span in hand) for hand in hands) == [3, 9]
+
+
+def test_many_spans_are_assigned_in_steps_by_their_number() -> None:
+    few, many = (spans(offsets([0] * n), offsets([1 + at % 7 for at in range(n)])) for n in (200, 2_000))
+    steps = [lines_executed(lambda found=found: consumed.assigned(found, 8)) for found in (few, many)]
+    assert steps[1] < 12 * steps[0]
 
 
 class Broker:

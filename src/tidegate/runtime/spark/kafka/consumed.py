@@ -12,6 +12,7 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from itertools import chain
 from math import ceil, floor
 from weakref import WeakSet
@@ -311,6 +312,10 @@ def _share(start: int, end: int, share: float) -> int:
 def assigned(found: Sequence[Span], tasks: int) -> list[list[Span]]:
     """The spans for at most so many tasks, each with about as many records."""
     hands: list[list[Span]] = [[] for _ in range(min(tasks, len(found)))]
+    # The task with the fewest records so far comes first.
+    records = [(0, number) for number in range(len(hands))]
     for span in sorted(found, key=lambda span: span.start - span.end):
-        min(hands, key=lambda hand: sum(each.end - each.start for each in hand)).append(span)
+        so_far, number = records[0]
+        heapreplace(records, (so_far + span.end - span.start, number))
+        hands[number].append(span)
     return hands
