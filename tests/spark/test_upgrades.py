@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
+from spark.test_wall_clock import Run
 from tidegate.runtime.spark.session.config import checkpointing
 from tidegate.testing import TopologyTestDriver
 
@@ -196,6 +197,37 @@ def test_a_limit_behind_final_results_leaves_a_single_task(
     wanted = sorted(map(repr, driver.read_output()))
     assert len(wanted) > 3
     assert sorted(repr(row) for batch in told.rows for row in batch) == wanted
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+def test_a_plan_neither_begins_nor_ceases_to_wake_by_the_wall_clock(
+    spark: SparkSession, tmp_path: Path, ticks: bool
+) -> None:
+    """A source ticks for a plan with `idle_advance`, and Spark counts the sources of a checkpoint."""
+
+    def windows(source: Any, **clock: Any) -> tg.KTable:
+        events = tg.stream(source, key="k", timestamp="ts", partition="partition", offset="offset", **clock)
+        return events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count().suppress(FINAL)
+
+    advances = {"idle_advance": "1 hour"}
+    query = replay(spark, tmp_path, lambda source: windows(source, **(advances if ticks else {})))
+    query._write(BATCHES[0])
+    if ticks:
+        assert Run(query, lambda run: run.records > 0).rows
+    else:
+        query.run([])
+    source, checkpoint = query._source(), str(tmp_path / "checkpoint")
+    assert tg.check_upgrade(spark, checkpoint, windows(source, **(advances if ticks else {}))).changes == ()
+    shorter = windows(source, **({"idle_advance": "1 minute"} if ticks else {"max_future_skew": "1 minute"}))
+    assert tg.check_upgrade(spark, checkpoint, shorter).goes_on
+    other = windows(source, **({} if ticks else advances))
+    (change,) = tg.check_upgrade(spark, checkpoint, other).changes
+    assert change.what == "ticks"
+    assert change.before == ("by the wall clock" if ticks else "not by the wall clock")
+    assert "`idle_advance`, has one that ticks" in change.loses
+    query.topology = lambda source: windows(source, **({} if ticks else advances)).to_df()
+    with pytest.raises(StreamingQueryException, match="sources"):
+        query.run(BATCHES[1:2])
 
 
 def test_a_drain_that_has_begun_is_refused_behind_other_frames_of_a_union(spark: SparkSession, tmp_path: Path) -> None:

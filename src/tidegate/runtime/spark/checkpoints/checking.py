@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionTypeError
+from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.plan import Node, Operation, Stream, graph, operation
 from tidegate.runtime.spark.attach import laid_out
@@ -37,20 +39,28 @@ def _of(node: Node, stores: list[DictStore]) -> Iterator[Change]:
     layout, tasks = laid_out(node) if _bound(node) else (None, None)
     unbound = replace(op, stream=op.stream.unbound) if layout is None else op
     changes = [change for store in stores for change in compatibility.preview(store, unbound, layout, tasks)]
-    changes += [change for store in stores for change in _ticking(store, op)]
+    changes += _ticking(stores, op)
     return (replace(change, operator=op.stream.name) for change in dict.fromkeys(changes))
 
 
-def _ticking(store: DictStore, op: Operation) -> Iterator[Change]:
-    """The change if wall-clock limits come or go: they have a source of ticks, and Spark counts sources (`flow`)."""
-    what = description.of(store)
-    if what is None:
+def _ticking(stores: list[DictStore], op: Operation) -> Iterator[Change]:
+    """The change if the operator begins or ceases to wake by the wall clock: then a source ticks for it (`flow`).
+
+    Spark counts the sources of a checkpoint.
+    """
+    found = [(what.layout.op, State.open(store)) for store in stores if (what := description.of(store)) is not None]
+    if not found:
         return
-    before, after = (any(limit.how.clock == "wall" for limit in one.all_limits) for one in (what.layout.op, op))
-    if before != after:
-        loses = "all: Spark refuses a checkpoint with another number of sources, and such a limit has one that ticks"
+    # Only with `idle_advance` a state has times of an idle input.
+    before = any(old.uses_timers or (state is not None and state.idle != Idle()) for old, state in found)
+    if before != op.uses_timers:
+        loses = (
+            "all: Spark refuses a checkpoint with another number of sources, and a time limit by the wall clock, or "
+            "`idle_advance`, has one that ticks"
+        )
+        instead = ". To take a limit away, set it to zero" if any(old.all_limits for old, _ in found) else ""
         names = {True: "by the wall clock", False: "not by the wall clock"}
-        yield Change("ticks", names[before], names[after], loses + ". To take it away, set it to zero")
+        yield Change("ticks", names[before], names[op.uses_timers], loses + instead)
 
 
 def _bound(node: Node) -> bool:
