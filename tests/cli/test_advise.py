@@ -110,6 +110,8 @@ def test_what_a_result_holds(parquet: str, capsys: pytest.CaptureFixture[str]) -
         (["--graces", "-1 s"], r"`graces` has -1 second: it must not be negative"),
         (["--target", "1"], r"`target` is 1.0"),
         (["--trigger", "0 s"], r"`trigger` is 0 milliseconds"),
+        (["--fail-if-late-share", "nan"], r"--fail-if-late-share is nan: it is a share, from 0 to 1"),
+        (["--html", "nowhere/advice.html"], r"'nowhere/advice.html' cannot be written: "),
     ],
 )
 def test_what_is_refused(parquet: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,9 @@ def outputs():
 
 def number():
     return 1
+
+def raises():
+    raise LookupError("no table today")
 """
 
 
@@ -53,6 +56,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "looked_at.py").write_text(PLAN)
+    (tmp_path / "broken.py").write_text("table = 1 / 0\n")
     return "looked_at"
 
 
@@ -136,6 +140,8 @@ def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("arguments", "error"),
     [
         (["pending", "http://127.0.0.1:1"], "http://127.0.0.1:1/queries.json does not answer: "),
+        (["watch", "http://127.0.0.1:port"], "http://127.0.0.1:port/queries.json does not answer: nonnumeric port"),
+        (["late", "http://[::1"], "http://[::1 does not answer: Invalid IPv6 URL"),
         (
             ["late", "checkpoint"],
             "late takes the address of an endpoint, not 'checkpoint': a checkpoint does not count",
@@ -146,6 +152,9 @@ def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["describe", "http://127.0.0.1:1"], "describe takes a plan or a checkpoint, not an endpoint"),
         (["describe", "looked_at:none"], "the plan 'looked_at:none' cannot be found"),
         (["describe", "looked_at:number"], "the plan 'looked_at:number' is 1, not a table or outputs"),
+        (["describe", "looked_at:raises"], "LookupError: no table today"),
+        (["describe", "broken:table"], "ZeroDivisionError"),
+        (["describe", "looked_at:table", "--output", "nowhere/t.svg"], "'nowhere/t.svg' cannot be written: "),
         (["drain", "http://127.0.0.1:1", "a:b", "c:d"], "drain takes a checkpoint, not an endpoint"),
         (["drain", "c", "looked_at:table", "looked_at:none"], "the writer 'looked_at:none' cannot be found"),
         (["drain", "c", "looked_at:table", "looked_at:table"], "the writer 'looked_at:table' is"),
@@ -186,7 +195,7 @@ def test_a_port_without_http(capsys: pytest.CaptureFixture[str]) -> None:
 def test_files_that_cannot_be_written(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "nowhere" / "picture.svg", tmp_path):
         error = said(capsys, "describe", f"{plan}:table", "--format", "svg", "--output", str(path), code=2)
-        assert f"tidegate: {path} cannot be written: " in error
+        assert f"tidegate: {str(path)!r} cannot be written: " in error
 
 
 def test_a_reader_that_has_ended(plan: str) -> None:

@@ -87,13 +87,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the advice. Returns 0, or TOO_LATE if today's grace leaves too large a share late."""
+    allowed = parsed.fail_if_late_share
+    if allowed is not None and not 0 <= allowed <= 1:
+        raise DefinitionError(f"--fail-if-late-share is {allowed}: it is a share, from 0 to 1. Use for example 0.001.")
     advice = _advice(parsed)
     print(advice.json() if parsed.json else advice)
     if parsed.html is not None:
         write(parsed.html, advice.html())
         if not parsed.json:
             print(f"Written: {parsed.html}")
-    allowed = parsed.fail_if_late_share
     return TOO_LATE if allowed is not None and advice.cost(advice.today).late_share > allowed else 0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import importlib
 import inspect
 import json
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +33,7 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TidegateError(
-            f"{path} cannot be written: {error.strerror or error}. Give a file in a folder that exists and is yours."
+            f"{str(path)!r} cannot be written: {error.strerror or error}. Give a file in a folder that exists and is yours."
         ) from error
 
 
@@ -97,7 +96,7 @@ def session(settings: Sequence[str], checkpoint: str | None = None) -> Any:
 
 def is_endpoint(source: str) -> bool:
     """Whether `source` is the address of an endpoint, not a checkpoint."""
-    return urlsplit(source).scheme in ("http", "https")
+    return source.partition("://")[0].lower() in ("http", "https")
 
 
 def running_operators(source: str, query: str | None) -> list[dict[str, Any]]:
@@ -105,15 +104,18 @@ def running_operators(source: str, query: str | None) -> list[dict[str, Any]]:
 
     Raises TidegateError if no endpoint answers, its answer cannot be read, or there is no such query.
     """
-    address = urlsplit(source)
-    url = f"{address.scheme}://{address.netloc}/queries.json"
+    url = source
     try:
+        address = urlsplit(source)
+        url = f"{address.scheme}://{address.netloc}/queries.json"
         with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - http or https
-            found = json.load(answer)
-    except (urllib.error.URLError, TimeoutError, OSError, http.client.HTTPException) as error:
+            text = answer.read()
+    except (OSError, HTTPException, OverflowError, ValueError) as error:  # the last two: no address, or no port
         raise TidegateError(
             f"{url} does not answer: {error}. Give the address of tg.metrics.serve(spark), whose query runs."
         ) from error
+    try:
+        found = json.loads(text)
     except ValueError as error:
         raise TidegateError(
             f"{url} answers with something else than queries of tidegate: {error}. Give the address of "

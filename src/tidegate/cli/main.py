@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output has ended, as `head` does. Python would write the rest once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
+    except Exception:  # noqa: BLE001 - of a plan, or of Spark. Python itself would exit with 1: "refused"
+        traceback.print_exc()
+        return USAGE_ERROR
     return code
 
 
