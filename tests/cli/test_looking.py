@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import make_server
@@ -22,7 +20,6 @@ import tidegate as tg
 from cli.fed import NOW, of_sessions, progress, served
 from tidegate.cli.given import NO_BATCH
 from tidegate.cli.main import main
-from tidegate.cli.state import _as_json
 from tidegate.runtime.spark.metrics.endpoint import _Quiet
 from tidegate.runtime.spark.metrics.listener import Listener
 
@@ -205,19 +202,6 @@ def test_a_reader_that_has_ended(plan: str) -> None:
     shown = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writes)
     assert (shown.stderr, shown.returncode) == ("", 141)
-
-
-def test_rows_of_a_store_as_json() -> None:
-    rows = [
-        {
-            "n": float("nan"),
-            "at": {datetime(2026, 1, 2, tzinfo=UTC): [Decimal("1.5"), b"\xff"]},
-            "odd": {(1, "a"): True, None: 3},
-        }
-    ]
-    assert json.loads(json.dumps(_as_json(rows), allow_nan=False)) == [
-        {"n": "nan", "at": {"2026-01-02T00:00:00+00:00": ["1.5", "ff"]}, "odd": {'[1, "a"]': True, "null": 3}}
-    ]
 
 
 def test_json_has_no_numbers_that_json_has_not(endpoint: tuple[str, Listener]) -> None:

@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TidegateError(
-            f"{str(path)!r} cannot be written: {error.strerror or error}. Give a file in a folder that exists and is yours."
+            f"{str(path)!r} cannot be written: {error.strerror or error}. Name a file in a folder that exists."
         ) from error
 
 

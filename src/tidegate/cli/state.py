@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from math import isfinite
-from typing import Any
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
 
 from tidegate import read_state
 from tidegate.cli.given import add_settings, is_endpoint, session
 from tidegate.errors import DefinitionError
 from tidegate.spec.missing import require_pyspark
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 SHOWN = 20
 _DESCRIPTION = """Prints the rows of a store in a checkpoint, as of the last committed micro-batch: the results so far
-of open windows and the retained results of closed windows, or the rows that a suppression holds back. The command reads
-the checkpoint and does not change it."""
+of open windows and the retained results of closed windows, or the rows that a suppression holds back. Times are in UTC.
+The command reads the checkpoint and does not change it."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,11 +53,11 @@ def run(parsed: argparse.Namespace) -> int:
     require_pyspark("state")
     frame = read_state(session(parsed.conf, parsed.checkpoint), parsed.checkpoint, parsed.store, **bounds)
     if parsed.json:
-        rows = [row.asDict(True) for row in (frame if parsed.limit is None else frame.limit(parsed.limit)).collect()]
-        print(json.dumps(_as_json(rows)))
+        rows = _collected(frame if parsed.limit is None else frame.limit(parsed.limit))
+        print(json.dumps([_plain(row) for row in rows], allow_nan=False))
         return 0
     most = SHOWN if parsed.limit is None else parsed.limit
-    rows = [row.asDict(True) for row in frame.limit(most + 1).collect()]
+    rows = _collected(frame.limit(most + 1))
     print(shown(frame.columns, [[_short(row[name]) for name in frame.columns] for row in rows[:most]]))
     if len(rows) > most:
         print(f"and more; --limit N shows more than {most}.")
@@ -89,26 +91,37 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _as_json(value: Any) -> Any:
-    """A value as JSON has it. A number without digits, and a key of a map, is text; so is a value without a type."""
-    if isinstance(value, dict):
-        return {_as_key(name): _as_json(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(one) for one in value]
-    if isinstance(value, float):
-        return value if isfinite(value) else str(value)
-    return value if value is None or isinstance(value, str | int) else _plain(value)
-
-
-def _as_key(value: Any) -> str:
-    found = _as_json(value)
-    return found if isinstance(found, str) else json.dumps(found)
-
-
 def _plain(value: Any) -> Any:
-    """A value without a JSON type, as text."""
+    """A value as JSON has it. Those without a type in JSON are text, NaN and infinities too, as Spark writes them."""
+    if isinstance(value, dict):
+        names = [name if isinstance(name := _plain(one), str) else json.dumps(name) for one in value]
+        return dict(zip(names, map(_plain, value.values()), strict=True))
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     if isinstance(value, date | datetime):
         return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).hex()
-    return str(value) if isinstance(value, Decimal | timedelta) else repr(value)
+    return bytes(value).hex() if isinstance(value, bytes | bytearray) else str(value)
+
+
+def _collected(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows as dicts, with times in UTC."""
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+    def in_utc(value: Any, kind: DataType) -> Any:
+        if value is None:
+            return None
+        if isinstance(kind, TimestampType):  # Spark gives it without a zone, in that of this machine
+            return value.astimezone(UTC).replace(tzinfo=None)
+        if isinstance(kind, StructType):
+            return {field.name: in_utc(value[field.name], field.dataType) for field in kind.fields}
+        if isinstance(kind, ArrayType):
+            return [in_utc(one, kind.elementType) for one in value]
+        if isinstance(kind, MapType):
+            return {in_utc(name, kind.keyType): in_utc(one, kind.valueType) for name, one in value.items()}
+        return value
+
+    return [in_utc(row.asDict(True), frame.schema) for row in frame.collect()]

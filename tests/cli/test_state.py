@@ -1,0 +1,100 @@
+"""`tidegate state` without Spark: rows as a DataFrame gives them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tidegate.cli.main import main
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+MINUTE = 60_000_000
+WINDOW = StructType().add("start", TimestampType()).add("end", TimestampType())
+
+
+class Frame:
+    """A DataFrame with rows made of Spark's own values: times are microseconds."""
+
+    def __init__(self, schema: StructType, *rows: tuple[Any, ...]) -> None:
+        self.schema, self.rows = schema, rows
+        self.columns = schema.names
+
+    def limit(self, most: int) -> Frame:
+        return Frame(self.schema, *self.rows[:most])
+
+    def collect(self) -> list[Any]:
+        return [self.schema.fromInternal(row) for row in self.rows]
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], frame: Frame, *arguments: str) -> str:
+    monkeypatch.setattr("tidegate.cli.state.session", lambda *_: None)
+    monkeypatch.setattr("tidegate.cli.state.read_state", lambda *_, **__: frame)
+    assert main(["state", "checkpoint", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("in_new_york")
+def test_times_are_in_utc_as_those_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = StructType().add("k", StringType()).add("window", WINDOW).add("local", TimestampNTZType())
+    schema = schema.add("seen", ArrayType(TimestampType())).add("by", MapType(TimestampType(), TimestampType()))
+    frame = Frame(schema, ("a", (0, MINUTE), 2 * MINUTE, [3 * MINUTE], {4 * MINUTE: 5 * MINUTE}))
+    _, row = said(monkeypatch, capsys, frame).splitlines()
+    assert row.startswith("a  1970-01-01 00:00:00 to 1970-01-01 00:01:00  1970-01-01 00:02:00  ")
+    (found,) = json.loads(said(monkeypatch, capsys, frame, "--json"))
+    assert found == {
+        "k": "a",
+        "window": {"start": "1970-01-01T00:00:00", "end": "1970-01-01T00:01:00"},
+        "local": "1970-01-01T00:02:00",
+        "seen": ["1970-01-01T00:03:00"],
+        "by": {"1970-01-01T00:04:00": "1970-01-01T00:05:00"},
+    }
+
+
+def test_json_has_values_that_json_has_not_as_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = StructType().add("mean", DoubleType()).add("most", ArrayType(DoubleType())).add("raw", BinaryType())
+    schema = schema.add("sum", DecimalType(5, 2)).add("by", MapType(LongType(), BooleanType()))
+    nan, infinity = float("nan"), float("inf")
+    frame = Frame(schema, (nan, [infinity, -infinity, 1.5, None], b"\x01\xff", Decimal("1.50"), {7: True}))
+    text = said(monkeypatch, capsys, frame, "--json")
+    assert json.loads(text, parse_constant=pytest.fail) == [
+        {
+            "mean": "NaN",
+            "most": ["Infinity", "-Infinity", 1.5, None],
+            "raw": "01ff",
+            "sum": "1.50",
+            "by": {"7": True},
+        }
+    ]
