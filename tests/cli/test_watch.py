@@ -23,6 +23,7 @@ from tidegate.kernel.inspect.graces import Graces
 from tidegate.runtime.spark.metrics.endpoint import PAGE, Server, serve
 from tidegate.runtime.spark.metrics.history import HOURS_MS, History
 from tidegate.runtime.spark.metrics.listener import Listener
+from tidegate.runtime.spark.metrics.prometheus import Collector
 
 
 @pytest.fixture
@@ -79,6 +80,46 @@ def test_a_query_with_a_new_checkpoint_replaces_the_ended_one_of_its_name(late: 
     listener.onQueryTerminated(ends[1])
     (one,) = listener.watched()
     assert (one.active, one.metrics["records_total"]) == (False, 1_000)
+
+
+def test_a_query_that_goes_on_with_another_plan_has_the_metrics_of_that_plan() -> None:
+    listener = Listener()
+    full: dict[str, Any] = {
+        "suppression_buffer_count_current": 7,
+        "suppression_emit": 2,
+        "suppression_buffer_fill": 0.9,
+    }
+    limits = {f"suppression_buffer_count_current[{name}]": 1 for name in ("calm", "slow")}
+    listener.onQueryProgress(progress("alerts", "events"))
+    listener.onQueryProgress(progress("alerts", "events", future=3, **full, **limits))
+    with_a_limit = listener.metrics("events")
+    assert (with_a_limit["future"], with_a_limit["skipped_records_total"], with_a_limit["dropped"]) == (3, 7, 9)
+    assert (with_a_limit["suppression_buffer_count_current"], with_a_limit["suppression_buffer_fill"]) == (7, 0.9)
+    assert with_a_limit["suppression_buffer_count_current[slow]"] == 1
+    listener.onQueryProgress(progress("alerts", "events", future=0))
+    told = listener.metrics("events")
+    assert not [name for name in told if name.startswith("suppression")]
+    assert (told["future"], told["records_total"], told["late"]) == (3, 30, 3)
+    registry = CollectorRegistry()
+    registry.register(Collector(listener))
+    skipped = {"query": "alerts", "operator": "events", "reason": "future"}
+    assert registry.get_sample_value("tidegate_skipped_records_total", skipped) == 3
+    listener.onQueryProgress(
+        progress("alerts", "events", future=0, **full | {"suppression_buffer_count_current": None})
+    )
+    assert listener.metrics("events")["suppression_buffer_count_current"] == 0
+
+
+def test_a_query_that_has_ended_does_not_lag() -> None:
+    listener = heard(2)
+    run = SimpleNamespace(id="alerts", runId="", name="alerts", timestamp="2026-01-01T00:00:00.000Z")
+    assert "stream_time_lag" in listener.metrics("events", "alerts")
+    listener.onQueryTerminated(run)
+    assert "stream_time_lag" not in listener.metrics("events", "alerts")
+    with served(listener) as url:
+        assert main(["watch", url, "--once", "--query", "alerts"]) == 0
+        (one, _) = sorted(json.loads(fetched(f"{url}/queries.json")[0])["operators"], key=lambda one: one["active"])
+    assert (one["query"], "stream_time_lag" in one["metrics"]) == ("alerts", False)
 
 
 def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:

@@ -244,3 +244,32 @@ def test_only_some_tasks_are_heard_without_input() -> None:
     assert tally.values(30)[count] == 6
     tally.add({"tasks": None, "tasks_heard": None, count: None, "records": None}, 30)
     assert tally.values(30)[count] == 6
+
+
+def test_what_waits_is_not_known_before_all_tasks_are_heard() -> None:
+    """After a start of the process only tasks whose timers are due report, until a record comes."""
+    held = changes().suppress(limit("10 seconds", clock="wall"))
+    tally = Totals("users", numbers(tg.plan.operation(held.node).measured), 0)
+    count = "suppression_buffer_count_current"
+    tally.add({"tasks": None, "tasks_heard": None, count: None, "suppression_buffer_count_change": None}, 10)
+    assert math.isnan(tally.values(10)[count])
+    tally.add({"tasks": 2, "tasks_heard": 1, count: 1, "suppression_buffer_count_change": -3}, 20)
+    assert math.isnan(tally.values(20)[count])
+    tally.add({"tasks": 2, "tasks_heard": 2, count: 4, "suppression_buffer_count_change": 1}, 30)
+    tally.add({"tasks": 2, "tasks_heard": 1, count: 1, "suppression_buffer_count_change": -2}, 40)
+    told = tally.values(40)
+    assert (told[count], told["suppression_buffer_count_max"]) == (2, 4)
+    assert told["suppression_buffer_count_avg"] == (0 + 4 + 2) / 3
+
+
+def test_a_limit_among_several_is_heard_as_its_operator_is() -> None:
+    held = changes().suppress(limit("10 seconds", clock="wall")).suppress(limit("20 seconds", clock="wall"))
+    op = tg.plan.operation(held.node)
+    tally = Totals("users", op.numbers, 0)
+    count, change = "suppression_buffer_count_current[suppress-2]", "suppression_buffer_count_change[suppress-2]"
+    nothing = dict.fromkeys(op.numbers)
+    tally.add(nothing | {"tasks": 2, "tasks_heard": 1, count: 1, change: -1}, 10)
+    assert math.isnan(tally.values(10)[count])
+    tally.add(nothing | {"tasks": 2, "tasks_heard": 2, count: 5, change: 3}, 20)
+    tally.add(nothing | {"tasks": 2, "tasks_heard": 1, count: 1, change: -1}, 30)
+    assert tally.values(30)[count] == 4

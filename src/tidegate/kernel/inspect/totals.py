@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidegate.kernel.inspect.graces import GraceHistory
@@ -55,12 +55,25 @@ class Totals:
         self._gauges: dict[str, float] = dict.fromkeys(BUFFER_SIZES, 0)
         self._extremes: dict[str, float] = {}
         self._latest: dict[str, float] = {"open_windows": 0, "stream_time": NEVER, "suppression_buffer_fill": 0}
+        self._complete = False
+        """Whether all tasks have reported since the beginning: only then the changes of some tasks make a total."""
         self._batches = 1
         """The number of samples of waiting rows: an empty one at first, then one after each batch (SEMANTICS 10)."""
         self._samples: deque[tuple[float, Counter[str]]] = deque()
         self.graces = GraceHistory()
         self._stores = {store: Totals(name, mine, began_ms) for store, mine in _by_store(self.hows).items()}
         """The totals of each of several suppressions, by store."""
+
+    def follow(self, names: Iterable[str]) -> None:
+        """From the next batch on the operator reports the numbers `names`: others than before, if its plan changed."""
+        self.hows = {name: self.hows.get(name, "") for name in names}
+        self._gauges |= dict.fromkeys((size for size in BUFFER_SIZES if size not in self.hows), 0)
+        stores = _by_store(self.hows)
+        self._stores = {
+            store: self._stores.get(store) or Totals(self.name, mine, self._began) for store, mine in stores.items()
+        }
+        for store, mine in stores.items():
+            self._stores[store].follow(mine)
 
     def add(self, batch: Mapping[str, Any], at_ms: float) -> None:
         """Add the `observedMetrics` of a micro-batch that ended at `at_ms` of the wall clock."""
@@ -70,7 +83,7 @@ class Totals:
         for store, mine in _by_store(metrics).items():
             if store not in self._stores:
                 self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
-            reported = {name: metrics[name] for name in ("tasks", "tasks_heard") if name in metrics}
+            reported = {name: batch[name] for name in ("tasks", "tasks_heard") if name in batch}
             self._stores[store].add(reported | mine, at_ms)
         self._sums.update({name: metrics[name] for name in _COUNTED if name in metrics})
         for name, weight in _WEIGHED.items():
@@ -79,7 +92,7 @@ class Totals:
             self._sums[_LATENCY] += metrics[_LATENCY]
             self._sums["closes"] += 1
         self._latest |= {name: metrics[name] for name in _LATEST if name in metrics}
-        self._update_gauges(metrics)
+        self._update_gauges(metrics, by_timers="tasks" in batch)
         self._update_extremes(metrics)
         if self._samples and self._samples[-1][0] == at_ms:
             self._samples.pop()
@@ -90,22 +103,30 @@ class Totals:
     def _update_extremes(self, metrics: Mapping[str, float]) -> None:
         """Update the largest and the smallest number of any batch."""
         largest = {name: metrics[name] for name in _LARGEST if name in metrics}
-        largest |= {name: metrics.get(name, self._gauges[size]) for name, size in _LARGEST_GAUGES.items()}
+        if self._complete:
+            largest |= {name: metrics.get(name, self._gauges[size]) for name, size in _LARGEST_GAUGES.items()}
         for name, number in largest.items():
             self._extremes[name] = max(self._extremes.get(name, number), number)
         if _SMALLEST in metrics:
             self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, metrics[_SMALLEST]), metrics[_SMALLEST])
 
-    def _update_gauges(self, metrics: Mapping[str, float]) -> None:
-        """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks."""
-        all_reported = metrics.get("tasks_heard") == metrics.get("tasks")
+    def _update_gauges(self, metrics: Mapping[str, float], *, by_timers: bool) -> None:
+        """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks.
+
+        by_timers  whether a batch without input has the tasks alone whose timers are due, perhaps none
+        """
+        all_reported = metrics.get("tasks_heard") == metrics.get("tasks") and ("tasks" in metrics or not by_timers)
         for name in BUFFER_SIZES:
             if all_reported:
                 self._gauges[name] = metrics.get(name, self._gauges[name])
-            else:
+            elif self._complete:
                 self._gauges[name] += metrics.get(change_of(name), 0)
-            self._sums[f"{name} sampled"] += self._gauges[name]  # type: ignore[assignment]
-        self._batches += 1
+            else:
+                self._gauges[name] = NOTHING
+        self._complete |= all_reported
+        if self._complete:
+            self._sums.update({f"{name} sampled": self._gauges[name] for name in BUFFER_SIZES})
+            self._batches += 1
 
     def values(self, now_ms: float) -> dict[str, float]:
         """Every metric that the operator has, by name; NaN where there is no sample yet.

@@ -83,6 +83,8 @@ class _Operator:
 
     def add(self, row: Mapping[str, Any], at_ms: float) -> None:
         """Add the metrics of a batch that ended at `at_ms`."""
+        if row.keys() != self.totals.hows.keys():  # the query was started again with another plan
+            self.totals.follow(row)
         self.totals.add(row, at_ms)
         if row["open_windows"] is not None:
             self.pending = of_batch(self.totals.name, row)
@@ -95,11 +97,14 @@ class _Operator:
     def watched(self, query: _Query, now_ms: float) -> Watched:
         """The operator as users see it."""
         totals = self.totals
+        metrics = totals.values(now_ms)
+        if not query.active:
+            metrics.pop("stream_time_lag", None)  # it would go on to grow
         return Watched(
             query.name,
             totals.name,
             query.active,
-            totals.values(now_ms),
+            metrics,
             self.pending,
             totals.graces.last_day(now_ms) if GRACE_NEEDED in totals.hows else None,
             totals.graces.windows,
