@@ -256,7 +256,7 @@ def read_state(
         spark: The session.
         checkpoint: The checkpointLocation of the query.
         store: The name of the store: `Materialized.as_("name")` of an aggregation, `.with_name("name")` of a
-            suppression. Left out, the store of the aggregation.
+            suppression. Left out, the store of the last aggregation.
         ended_from: Only windows that ended at this time or later (KIP-825's findSessions); epoch milliseconds or a
             datetime.
         ended_to: Only windows that ended at this time or earlier.

@@ -114,6 +114,8 @@ def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: 
     assert told[1].buffered is not None
     assert wanted[1].buffered is not None
     assert told[1].buffered.first == wanted[1].buffered.first != ()
+    # Without a name it is the last aggregation, of which the driver knows the same.
+    assert rows_of(tg.read_state(spark, checkpoint)) == shown(driver.read_state())
 
 
 def limits_in_a_row(source: Any) -> tg.KTable:

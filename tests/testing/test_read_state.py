@@ -252,3 +252,26 @@ def test_a_deleted_window_is_not_read_though_it_takes_room_in_a_strict_buffer() 
     driver = TopologyTestDriver(sums.suppress(tg.Suppressed.until_window_closes(buffer)))
     driver.pipe_batch([{"k": "a", "ts": 1, "x": 5}, {"k": "a", "ts": 2, "x": -5}, {"k": "b", "ts": 3, "x": 1}])
     assert [(row["k"], row["x"]) for row in driver.read_state("sums")] == [("b", 1)]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_in_a_chain_the_store_is_that_of_the_last_aggregation(named: bool) -> None:
+    """So it is on Spark, which numbers operators from the sink; both stores may have one name."""
+    stores = {"materialized": tg.Materialized.as_("times")} if named else {}
+    per_key = table(WINDOWS["tumbling"][0], retention=None).suppress(FINAL)
+    driver = TopologyTestDriver(per_key.to_stream().group_by("n").count("times", **stores))
+    for ts in (1, 2, 20, 40):
+        driver.pipe_input({"k": "a", "ts": ts, "x": 1})
+    assert sorted((row["n"], row["times"]) for row in driver.read_state()) == [(1, 1), (2, 1)]
+    assert [row["n"] for row in driver.read_state("counts")] == [1]
+    assert [row["window"] for row in driver.read_state("suppress")] == [(40, 50)]
+    last = "times" if named else "aggregate"
+    with pytest.raises(tg.DefinitionError, match=rf"The stores are '{last}', 'counts', 'suppress'"):
+        driver.read_state("other")
+
+
+def test_of_two_stores_with_one_name_the_last_one_is_read() -> None:
+    events = tg.stream("events", key="k", timestamp="ts", schema=SCHEMA)
+    driver = TopologyTestDriver(events.group_by_key().count().group_by("count").count("keys"))
+    driver.pipe_input({"k": "a", "ts": 1, "x": 1})
+    assert [(row["count"], row["keys"]) for row in driver.read_state("aggregate")] == [(1, 1)]

@@ -411,7 +411,7 @@ def test_rows_by_key_and_old_values_are_right_after_any_batches(
         driver.pipe_batch(events)
         told = {row["total"]: row["users"] for row in driver.read_output()}
         assert all(groups[total] == users for total, users in told.items())
-        stored = {row["user"]: row["total"] for row in driver.read_state()}
+        stored = {row["user"]: row["total"] for row in driver.read_state("aggregate")}
         assert stored == dict(totals)
         assert {row["total"]: row["users"] for row in driver.read_state("groups") if row["users"]} == +groups
 

@@ -419,7 +419,7 @@ class TopologyTestDriver:
         """The rows of a store, as `tg.read_state` reads them on Spark.
 
         Args:
-            store: The name of the store; left out, the store of the aggregation.
+            store: The name of the store; left out, the store of the last aggregation.
             ended_from: Only windows that ended at this time or later; epoch milliseconds or a datetime.
             ended_to: Only windows that ended at this time or earlier.
 
@@ -435,7 +435,8 @@ class TopologyTestDriver:
             >>> [(row["user"], row["count"], row["status"]) for row in driver.read_state()]
             [('A', 1, 'open')]
         """
-        found = [(what, held) for held in self._stores if (what := description.of(held)) is not None]
+        # The last operator first, as Spark numbers operators from the sink.
+        found = [(what, held) for held in reversed(self._stores) if (what := description.of(held)) is not None]
         for what, held in found:
             if (name := stored_rows.named(what, store)) is not None:
                 return to_rows(stored_rows.rows(what, held, name, stored_rows.ended(ended_from, ended_to)))
