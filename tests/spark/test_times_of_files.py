@@ -1,4 +1,4 @@
-"""Times of Parquet and ORC files are those that Spark reads, whatever their unit, and inside nested values too."""
+"""Times and days of Parquet and ORC files are those that Spark reads, whatever their unit, inside nested values too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import orc
 from pyspark.sql import SparkSession
 
+from tidegate.errors import InputError
 from tidegate.runtime.spark.files.columnar import Columns
 from tidegate.runtime.spark.files.times import Times
 
@@ -98,6 +100,70 @@ def test_a_wall_clock_of_orc_has_its_zone_at_any_depth(tmp_path: Path) -> None:
     assert (found["s"]["n"], found["l"][1], found["deep"][0]["s"]["at"]) == (1, None, clock)
     assert nothing == dict.fromkeys(row)
     assert again == found
+
+
+DAYS = (
+    *("0001-01-01", "0004-02-29", "0099-12-31", "0100-03-01", "1000-02-28", "1500-03-01", "1582-10-04", "1582-10-15"),
+    *("1700-01-01", "1970-01-01", "9999-12-31"),
+)
+OF_SPARK_2 = {"org.apache.spark.version": "2.4.8"}
+
+
+def marked(path: Path, marks: dict[str, str]) -> Path:
+    """The rows of a file of Parquet in another one, with marks."""
+    pq.write_table(pq.read_table(path).replace_schema_metadata(marks), path.parent / "marked.parquet")
+    return path.parent / "marked.parquet"
+
+
+@pytest.mark.parametrize(("format", "marks"), [("orc", None), ("parquet", None), ("parquet", OF_SPARK_2)])
+def test_spark_agrees_on_days_before_1582(
+    tmp_path: Path, spark: SparkSession, format: str, marks: dict[str, str] | None
+) -> None:
+    """Spark counts them by the Julian calendar in ORC, and did so in Parquet."""
+    frame = spark.sql(f"SELECT d, struct(d) AS s, array(d) AS l FROM (SELECT explode(array{DAYS}) AS t) "
+                      "LATERAL VIEW explode(array(CAST(t AS DATE), NULL)) AS d")  # fmt: skip
+    frame.coalesce(1).write.format(format).save(str(tmp_path / "t"))
+    (path,) = (tmp_path / "t").glob(f"*.{format}")
+    path = path if marks is None else marked(path, marks)
+    day = pa.date32()
+    schema = pa.schema([("d", day), ("s", pa.struct([("d", day)])), ("l", pa.list_(day))])
+    batches = Columns(schema, format).rows(lambda: pa.OSFile(str(path)), path.name)
+    found = pa.Table.from_batches(list(batches), schema).flatten()
+    mine = [found["d"], found["s.d"], pc.list_element(found["l"], 0)]
+    of_spark = spark.read.format(format).load(str(path)).selectExpr("unix_date(d)", "unix_date(s.d)", "unix_date(l[0])")
+    rows = list(zip(*(each.cast(pa.int32()).to_pylist() for each in mine), strict=True))
+    assert rows == [tuple(row) for row in of_spark.collect()]
+
+
+@pytest.mark.parametrize(
+    ("marks", "of_96_bits", "fine"),
+    [
+        ({}, True, True),
+        ({"org.apache.spark.version": "4.0.0"}, True, True),
+        (OF_SPARK_2, False, False),
+        ({"org.apache.spark.version": "3.0.3"}, False, True),
+        ({"org.apache.spark.version": "3.0.3"}, True, False),
+        ({"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyDateTime": ""}, False, False),
+        ({"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyDateTime": ""}, True, True),
+        ({"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyINT96": ""}, True, False),
+    ],
+)
+def test_times_that_spark_2_counted_are_refused_before_1900(
+    tmp_path: Path, marks: dict[str, str], of_96_bits: bool, fine: bool
+) -> None:
+    """Spark would count them anew, by the clocks of the zone in which they were written."""
+    path, schema = tmp_path / "a.parquet", pa.schema([("ts", INSTANT), ("s", pa.struct([("ts", INSTANT)]))])
+    for year in (1899, 1900):
+        at = datetime(year, 12, 31, tzinfo=UTC)
+        table = pa.Table.from_pylist([{"ts": None, "s": {"ts": at}}], schema).replace_schema_metadata(marks)
+        pq.write_table(table, path, use_deprecated_int96_timestamps=of_96_bits)
+        if year == 1900 or fine:
+            assert read(path, schema) == [{"ts": None, "s": {"ts": at}}]
+        else:
+            with pytest.raises(
+                InputError, match=r"a\.parquet has a column 's' with a time before 1900 as Spark 2 count"
+            ):
+                read(path, schema)
 
 
 CLOCKS = st.none() | st.datetimes(*map(datetime.fromisoformat, ("1900-01-01", "2100-01-01")))

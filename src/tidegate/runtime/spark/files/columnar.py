@@ -19,10 +19,14 @@ from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
 from tidegate.runtime.spark.files.stores import Root, located
-from tidegate.runtime.spark.files.times import Times
+from tidegate.runtime.spark.files.times import FIRST_YEAR, OldTimeError, Times
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 
 _BATCH_ROWS = 1 << 17
+
+# What Spark writes into a file of Parquet: its version, and marks of old days and times in the way of Spark 2.
+_VERSION = b"org.apache.spark.version"
+_OLD_DAYS, _OLD_96_BITS = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Columns:
         read = {"parquet": self._parquet, "orc": self._orc}[self.format]
         try:
             with opened() as file:
-                for rows in read(file, path):
+                for rows, times in read(file, path):
                     if rows.num_rows:
-                        yield self._typed(path, rows)
+                        yield self._typed(path, rows, times)
         except (OSError, pa.ArrowException) as error:
             kind = {"parquet": "Parquet", "orc": "ORC"}[self.format]
             raise InputError(
@@ -59,13 +63,15 @@ class Columns:
                 "name, and start the query again: it goes on with this batch."
             ) from error
 
-    def _parquet(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
+    def _parquet(self, source: Any, path: str) -> Iterator[tuple[pa.RecordBatch, Times]]:
         kept = {self.names.get(name, name) for name in self.kept}
         with dictionary_pages.opened(source) as file:
+            times = _as_written(file, Times(self.zone))
             if not self.ids:
                 there = self._there(path, file.schema_arrow)
                 batches = dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
-                yield from all_rows(batches, file.metadata.num_rows, path)
+                for batch in all_rows(batches, file.metadata.num_rows, path):
+                    yield batch, times
                 return
             called = {self._by_id(each): each.name for each in file.schema_arrow}
             there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
@@ -73,20 +79,22 @@ class Columns:
             batches = dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept)
             for batch in all_rows(batches, file.metadata.num_rows, path):
                 # Without any of the columns a batch still has its number of rows.
-                yield batch.select(read).rename_columns(there)
+                yield batch.select(read).rename_columns(there), times
 
     def _by_id(self, found: pa.Field) -> str | None:
         """The name in `ids` of a file's column, by its number; None for a column that is not in `ids`."""
         number = int((found.metadata or {}).get(b"PARQUET:field_id", -1))
         return next((name for name, id_ in self.ids.items() if id_ == number), None)
 
-    def _orc(self, source: Any, path: str) -> Iterator[pa.RecordBatch]:
+    def _orc(self, source: Any, path: str) -> Iterator[tuple[pa.RecordBatch, Times]]:
         from pyarrow import orc
 
         file = orc.ORCFile(source)
         there = self._there(path, file.schema)
         stripes = (file.read_stripe(stripe, columns=there) for stripe in range(file.nstripes))
-        yield from all_rows(stripes, file.nrows, path)
+        times = Times(self.zone, julian=True)
+        for rows in all_rows(stripes, file.nrows, path):
+            yield rows, times
 
     def _there(self, path: str, found: pa.Schema) -> list[str]:
         """The columns to read, under their names in the file. Raises InputError for one that is missing."""
@@ -100,12 +108,13 @@ class Columns:
                 )
         return [name for name in wanted if name in found.names]
 
-    def _typed(self, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _typed(self, path: str, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:
         there = rows.schema.names
         rows_of = {name: self.names.get(name, name) for name in self.schema.names}
-        if there == list(rows_of.values()) and rows.schema.types == self.schema.types:
+        same = there == list(rows_of.values()) and rows.schema.types == self.schema.types
+        if same and all(map(times.as_they_are, self.schema.types)):
             return pa.record_batch(rows.columns, schema=self.schema)
-        times, columns = Times(self.zone), []
+        columns = []
         for field_ in self.schema:
             if (name := rows_of[field_.name]) not in there:
                 columns.append(pa.nulls(rows.num_rows, field_.type))
@@ -116,12 +125,30 @@ class Columns:
                 continue
             try:
                 columns.append(times.cast(column, field_.type))
+            except OldTimeError as error:
+                raise InputError(
+                    f"The file {path} has a column {name!r} with a time before {FIRST_YEAR} as Spark 2 counted it, by "
+                    "the Julian calendar and the clocks of a zone. Read the files with Spark, by tg.stream over "
+                    "spark.readStream, which needs a new checkpoint; or write this one anew with Spark 3 or later, "
+                    "under the same name, and start the query again: it goes on with this batch."
+                ) from error
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(
                     f"The file {path} has a column {name!r} that is {column.type}, and the stream's is "
                     f"{field_.type}: {error}. Write it with that type, or give `schema` with one that all files fit."
                 ) from error
         return _of_columns(columns, self.schema)
+
+
+def _as_written(file: Any, times: Times) -> Times:
+    """`times`, and what a file of Parquet says of old days and times, by the marks of Spark."""
+    said = file.metadata.metadata or {}
+    version = said.get(_VERSION)
+    if version is None:  # another program, or no rows of Spark's
+        return times
+    days = version < b"3.0.0" or _OLD_DAYS in said
+    of_96_bits = "INT96" in (file.schema.column(at).physical_type for at in range(file.metadata.num_columns))
+    return replace(times, julian=days, old=(version < b"3.1.0" or _OLD_96_BITS in said) if of_96_bits else days)
 
 
 def _encodes(kind: pa.DataType, values: pa.DataType) -> bool:

@@ -1,25 +1,58 @@
-"""Times of Parquet and ORC files as Spark's readers give them, in columns and inside nested values.
+"""Times and days of Parquet and ORC files as Spark's readers give them, in columns and inside nested values.
 
 ORC has times of a wall clock: Spark takes them in the zone of its process. Spark's times are microseconds; finer digits
-are cut off, so that a time becomes an earlier one.
+are cut off, so that a time becomes an earlier one. Days before 1582-10-15 are of the Julian calendar in ORC, and in
+Parquet if Spark 2 wrote it, or a newer one that was told to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tidegate.kernel.columns.arrays import flags
+
+_FIRST_DAY = -141427
+"""1582-10-15, the first day that has the same number in both calendars."""
+_MARCH = -719470
+"""The first of March in the year 0 of the Julian calendar. Years that begin in March end with their leap day."""
+
+FIRST_YEAR = 1900
+"""The first year whose times Spark 2 counted as later ones do, in every zone."""
+
+
+class OldTimeError(ValueError):
+    """A time that Spark 2 counted in another way; `columnar` names the file."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Casts columns of a file to types of Spark. `zone`: the zone of times without a zone, UTC if None."""
+    """Casts columns of a file to types of Spark.
+
+    zone    zone of times without a zone, UTC if None
+    julian  whether days before 1582-10-15 are of the Julian calendar
+    old     whether times before 1900 are as Spark 2 counted them: by that calendar, and by the clocks of a zone
+    """
 
     zone: str | None = None
+    julian: bool = False
+    old: bool = False
+
+    def as_they_are(self, kind: pa.DataType) -> bool:
+        """Whether columns of a type have the values of the file."""
+        old_days = self.julian and _any_in(kind, pa.types.is_date)
+        return not old_days and not (self.old and _any_in(kind, pa.types.is_timestamp))
 
     def cast(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
-        """`column` as `kind`; raises ArrowInvalid or ArrowNotImplementedError if it does not fit."""
+        """`column` as `kind`.
+
+        Raises ArrowInvalid or ArrowNotImplementedError if it does not fit, OldTimeError for a time that only Spark can
+        read.
+        """
         return self._as_times(column, kind).cast(kind)
 
     def _as_times(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -27,7 +60,9 @@ class Times:
         found = column.type
         if pa.types.is_timestamp(found) and pa.types.is_timestamp(kind):
             return self._time(column, kind)
-        if found == kind or not _times_in(kind):
+        if self.julian and pa.types.is_date32(found):
+            return _gregorian(column)
+        if self.as_they_are(kind) and (found == kind or not _any_in(kind, pa.types.is_timestamp)):
             return column
         if pa.types.is_struct(found) and pa.types.is_struct(kind):
             return self._struct(column, kind)
@@ -44,6 +79,8 @@ class Times:
         return column
 
     def _time(self, column: pa.Array, kind: pa.TimestampType) -> pa.Array:
+        if self.old and pc.any(pc.less(pc.year(column), FIRST_YEAR)).as_py():
+            raise OldTimeError
         if column.type.unit == "ns":
             naive = column.cast(pa.timestamp("ns"))
             whole = pc.floor_temporal(naive, unit="microsecond").cast(pa.timestamp("us"), safe=False)
@@ -63,11 +100,22 @@ class Times:
         return pa.StructArray.from_arrays(values, fields=fields, mask=column.is_null())
 
 
-def _times_in(kind: pa.DataType) -> bool:
-    """Whether values of a type have times in them, at any depth."""
-    if pa.types.is_timestamp(kind):
-        return True
-    return any(_times_in(kind.field(at).type) for at in range(kind.num_fields))
+def _any_in(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is `wanted`, or has such a type in it, at any depth."""
+    return wanted(kind) or any(_any_in(kind.field(at).type, wanted) for at in range(kind.num_fields))
+
+
+def _gregorian(column: pa.Array) -> pa.Array:
+    """Days of the Julian calendar up to 1582-10-04, as the days of the same name in the Gregorian one."""
+    numbers = column.cast(pa.int32())
+    first = pc.min(numbers).as_py()
+    if first is None or first >= _FIRST_DAY:
+        return column
+    days = numbers.fill_null(0).to_numpy()
+    year = (4 * (days.astype(np.int64) - _MARCH) + 3) // 1461
+    # Of four years with 00 at their end three have no leap day in the Gregorian calendar; in the year 0 it is 2 behind.
+    found = np.where(days < _FIRST_DAY, days + 2 - year // 100 + year // 400, days).astype(np.int32)
+    return pa.array(found, mask=flags(column.is_null())).cast(pa.date32())
 
 
 def _with_children(column: pa.Array, kind: pa.DataType, children: list[pa.Array]) -> pa.Array:
