@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +22,7 @@ import tidegate as tg
 from spark.replay import collect
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
-from tidegate.runtime.spark.files.columnar import Files
+from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.raw import Counts
 
@@ -237,6 +238,21 @@ def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, mes
     write(tmp_path, "a.parquet", pa.table({"n": ["seven"]}))
     with pytest.raises(InputError, match=message):
         opened(tmp_path / "a.parquet", schema)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us")])
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_a_number_is_no_time(tmp_path: Path, format: str, kind: pa.DataType) -> None:
+    """Epoch milliseconds would be times of January 1970. Spark refuses them in Parquet, and takes seconds in ORC."""
+    path, ms = tmp_path / f"a.{format}", 1_767_225_600_000
+    table = pa.table({"at": [ms], "s": [{"at": ms}], "l": [[ms]]})
+    pq.write_table(table, path) if format == "parquet" else orc.write_table(table, str(path))
+    for name, of in (("at", kind), ("s", pa.struct([("at", kind)])), ("l", pa.list_(kind))):
+        columns = Columns(pa.schema([(name, of)]), format)
+        with pytest.raises(
+            InputError, match=rf"a\.{format} has a column '{name}' that is .*int64.*: a number does not"
+        ):
+            list(columns.rows(lambda: pa.OSFile(str(path)), path.name))
 
 
 @pytest.mark.parametrize("columns", [["user", "list"], ["list"]])

@@ -60,6 +60,8 @@ class Times:
         found = column.type
         if pa.types.is_timestamp(found) and pa.types.is_timestamp(kind):
             return self._time(column, kind)
+        if pa.types.is_timestamp(kind) and (pa.types.is_integer(found) or pa.types.is_floating(found)):
+            raise pa.ArrowInvalid("a number does not say its unit of time")  # Arrow takes it for microseconds
         if self.julian and pa.types.is_date32(found):
             return _gregorian(column)
         if self.as_they_are(kind) and (found == kind or not _any_in(kind, pa.types.is_timestamp)):
