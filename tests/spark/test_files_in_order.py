@@ -393,6 +393,23 @@ def test_epoch_milliseconds_and_names_that_are_taken(spark: SparkSession, tmp_pa
     assert (row["window_in"], minute(row), row["n"]) == ("A", 1, 14)
 
 
+@pytest.mark.parametrize("option", ["timeZone", "timezone", "TIMEZONE"])
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_the_zone_is_an_option_in_any_case(spark: SparkSession, tmp_path: Path, format: str, option: str) -> None:
+    line = {"json": '{"user": "A", "ts": "2026-07-01T02:00:00", "n": 1}', "csv": "A,2026-07-01T02:00:00,1"}[format]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"0.{format}").write_text(line + "\n")
+    options = {option: "Europe/Paris"}
+    stream = tg.files.source(
+        spark, str(tmp_path / "in"), **TIME, format=format, schema=SCHEMA, options=options, streaming=False
+    )
+    wanted = spark.read.schema(SCHEMA).options(**options).format(format).load(str(tmp_path / "in"))
+    assert plain(stream.frame.drop("partition", "offset")) == plain(wanted)
+    windows = tg.TimeWindows.of_size_with_no_grace("1 minute")
+    [row] = collect(stream.group_by_key().windowed_by(windows).count().to_df())
+    assert row["window"].start // 60_000 == datetime(2026, 7, 1, tzinfo=UTC).timestamp() // 60
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

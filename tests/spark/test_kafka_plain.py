@@ -246,6 +246,15 @@ def test_options_of_from_json_are_spark_s_to_apply(spark: SparkSession) -> None:
     assert [row["user"] for row in source.frame.collect()] == ["A"]
 
 
+@pytest.mark.parametrize("zone", ["timeZone", "timezone", "TIMEZONE"])
+def test_options_of_from_json_have_names_in_any_case(spark: SparkSession, zone: str) -> None:
+    """The zone is ours to choose if nobody says one; how malformed values are found is always ours."""
+    value = tg.kafka.json("user string, ts timestamp", {zone: "Europe/Paris", "Mode": "FAILFAST"})
+    said = [b'{"user": "A", "ts": "2026-07-01T02:00:00"}', b"nothing"]
+    source = decoded_stream(values(spark, *said), key="user", value=value, timestamp="ts", name="events")
+    assert [row[0] for row in source.frame.select(F.unix_seconds("ts") % 86_400).collect()] == [0]
+
+
 def test_times_are_spark_s_to_read_under_its_parser_of_old(spark: SparkSession) -> None:
     """The old parser reads .5 as five milliseconds."""
     schema = "user string, ts timestamp"

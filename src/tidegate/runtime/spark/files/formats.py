@@ -172,9 +172,10 @@ def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: 
                 f"{wanted} is {given!r}: tg.files reads UTF-8, and lines that end with a line feed, a carriage return "
                 "or both. Write such files, or use tg.stream over spark.readStream."
             )
-    own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep"}
+    own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep", ZONE.lower()}
     own |= {each.lower() for each in LISTING_OPTIONS}
-    parse = {ZONE: zone, **{key: value for key, value in options.items() if key.lower() not in own}}
+    others = {key: value for key, value in options.items() if key.lower() not in own}
+    parse = {ZONE: option(options, ZONE, zone), **others}
     return JsonLines(parse, legacy_times) if name == "json" else CsvLines(parse, legacy_times)
 
 

@@ -358,7 +358,7 @@ def _schema(
         return given
     if given is not None:
         return spark.createDataFrame([], given).schema
-    filters = {name: value for name, value in options.items() if name in ("pathGlobFilter", "recursiveFileLookup")}
+    filters = {n: value for n, value in options.items() if n.lower() in ("pathglobfilter", "recursivefilelookup")}
     if format in LINES:
         filters = {name: value for name, value in options.items() if name != "maxFilesPerTrigger"}
     try:

@@ -131,7 +131,8 @@ class Json(Format):
 
     def decoded(self, data: Column, fields: StructType) -> Column:
         wanted = StructType([*fields.fields, StructField(MALFORMED, StringType())])
-        options = {"timeZone": "UTC", **self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+        ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+        options = over(over({"timeZone": "UTC"}, self.options), ours)
         return F.from_json(data.cast("string"), wanted, options)
 
     def fault(self, data: Column, decoded: Column, fields: StructType, what: str) -> Column:
@@ -342,6 +343,12 @@ def format_of(value: Any, argument: str) -> Format:
         f'`{argument}` is {value!r}. Use a schema ("user string, ts timestamp" for JSON, the JSON text of an Avro '
         "schema), or tg.kafka.json, .avro, .text or .schema_registry."
     )
+
+
+def over(options: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """`others`, and those of `options` that have none of their names: to Spark the case of a name is nothing."""
+    names = {name.lower() for name in others}
+    return {name: value for name, value in options.items() if name.lower() not in names} | dict(others)
 
 
 def as_json(row: Column) -> Column:
