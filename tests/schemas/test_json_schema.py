@@ -30,6 +30,8 @@ def of(**properties: Any) -> str:
         ({"type": "string", "format": "email"}, "string"),
         ({"enum": ["a", "b", None]}, "string"),
         ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, "bigint"),
+        ({"oneOf": [{"type": "null", "title": "Not included"}, {"type": "integer"}]}, "bigint"),
+        ({"oneOf": [{"type": "null", "title": "Not included"}, {"$ref": "place.json#/definitions/x"}]}, "boolean"),
         ({"anyOf": [{"type": "string"}]}, "string"),
         ({"type": "array", "items": {"type": "integer"}}, "array<bigint>"),
         ({"type": "object", "additionalProperties": {"type": "number"}}, "map<string,double>"),

@@ -83,7 +83,8 @@ class _Reader:
             raise _unclear(what)
         for several in ("oneOf", "anyOf"):
             if several in schema:
-                some = [each for each in schema[several] if each != {"type": "null"}]
+                # Confluent's serializer for Java has a title beside it.
+                some = [each for each in schema[several] if not isinstance(each, dict) or each.get("type") != "null"]
                 if len(some) != 1:
                     raise _unclear(what)
                 return some[0]
