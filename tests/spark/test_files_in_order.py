@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -526,6 +527,39 @@ def test_lines_are_hadoops(data: bytes, chunk: int) -> None:
         return data[start : start + size]
 
     assert [line for part in text.split(read, chunk=chunk) for line in part.to_pylist()] == hadoops(data)
+
+
+COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".deflate": zlib.compress}
+
+
+@pytest.mark.parametrize("ending", [*COMPRESSED, ".zst"])
+@pytest.mark.parametrize("chunk", [3, text.CHUNK])
+def test_a_compressed_file_has_one_piece_or_several(tmp_path: Path, ending: str, chunk: int) -> None:
+    """As `cat` makes of two files; a cut one is told, wherever it is cut."""
+    compress = COMPRESSED.get(ending, lambda data: pa.compress(data, "zstd", asbytes=True))
+    pieces = [compress(data) for data in (b"a\nb", b"", b"c\n", b"d" * 100)]
+    lines = [b"a", b"bc", b"d" * 100]
+
+    def read(data: bytes) -> list[bytes]:
+        (tmp_path / f"a{ending}").write_bytes(data)
+        with Root(f"file:{tmp_path}").bytes_of(f"a{ending}") as opened:
+            return [line for part in text.split(opened, chunk=chunk) for line in part.to_pylist()]
+
+    assert read(b"".join(pieces)) == lines
+    for cut in (len(pieces[0]) - 1, len(b"".join(pieces)) - 1):
+        with pytest.raises((EOFError, OSError)):
+            read(b"".join(pieces)[:cut])
+
+
+def test_a_file_of_zlib_may_be_empty_and_has_nothing_behind_it(tmp_path: Path) -> None:
+    """As for Spark's reader."""
+    reader = text.Lines(Root(f"file:{tmp_path}"), pa.schema([(text.VALUE, pa.binary())]))
+    listing = pa.RecordBatch.from_pylist([{"path": "a.deflate", "number": 0, "values": None}])
+    (tmp_path / "a.deflate").write_bytes(b"")
+    assert list(reader(iter([listing]))) == []
+    (tmp_path / "a.deflate").write_bytes(zlib.compress(b"a") + b"more")
+    with pytest.raises(InputError, match=r"a\.deflate cannot be read: .*incorrect header"):
+        list(reader(iter([listing])))
 
 
 def touched(folder: Path, name: str, ns: int = NS) -> None:

@@ -103,15 +103,18 @@ def _decompressed(file: Any, name: str) -> Iterator[Any]:
 
 
 class _Deflated:
-    """A reader of a file that zlib has compressed."""
+    """A reader of a file that zlib has compressed, in one piece or in several, one behind the other."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._zlib = file, zlib.decompressobj()
+        self._file, self._zlib, self._begun = file, zlib.decompressobj(), False
 
     def read(self, size: int) -> bytes:
-        while data := self._file.read(size):
+        while data := self._zlib.unused_data or self._file.read(size):
+            if self._zlib.eof:
+                self._zlib = zlib.decompressobj()
+            self._begun = True
             if plain := self._zlib.decompress(data):
                 return plain
-        if not self._zlib.eof:
+        if self._begun and not self._zlib.eof:
             raise EOFError("the file ends in the middle")
         return b""
