@@ -114,6 +114,16 @@ def test_a_column_of_many_values_or_beyond_its_dictionary_is_read_value_by_value
     assert read(file, table.schema).equals(table)
 
 
+def test_text_that_is_no_utf_8_is_read_as_it_is() -> None:
+    """Spark writes it, with the smallest and the largest value of a row group."""
+    bytes_ = pa.array([b"\xff\xfe", b"a", None] * 400, pa.binary())
+    table = pa.table({"key": pa.Array.from_buffers(pa.string(), len(bytes_), bytes_.buffers())})
+    file = written(table)
+    opened = pq.ParquetFile(file)
+    assert of_numbers(opened.metadata, opened.schema_arrow, ["key"]) == {"key"}
+    assert read(file, table.schema)["key"].cast(pa.binary()).to_pylist() == bytes_.to_pylist()
+
+
 @pytest.mark.parametrize(("others", "found"), [((), True), (("PLAIN",), True), (("DELTA_BYTE_ARRAY",), False)])
 def test_pages_that_arrow_does_not_read_as_numbers(others: tuple[str, ...], found: bool) -> None:
     """Spark writes such pages beyond a dictionary, with the second version of Parquet's writers."""

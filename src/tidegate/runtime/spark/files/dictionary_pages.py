@@ -99,4 +99,4 @@ def _length(column: Any) -> float:
     found = column.statistics
     if found is None or not found.has_min_max:
         return LENGTH
-    return (len(found.min) + len(found.max)) / 2
+    return (len(found.min_raw) + len(found.max_raw)) / 2
