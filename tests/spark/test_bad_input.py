@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
@@ -35,7 +37,7 @@ FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 Topology = Callable[[DataFrame], DataFrame]
 
 
-def stream(frame: DataFrame, **arguments: Any) -> tg.KStream:
+def stream(frame: Any, **arguments: Any) -> tg.KStream:
     named = {"key": "user", "timestamp": "ts", "partition": "partition", "offset": "offset"}
     return tg.stream(frame, **(named | arguments))
 
@@ -524,6 +526,50 @@ def test_event_time_is_an_instant_in_any_session_time_zone(spark: SparkSession) 
     late = int(instants[1].timestamp() * 1000)
     assert found["UTC"] == [(late - MINUTE, late - 1000, 1), (late, late, 1)]
     assert found["America/New_York"] == found["UTC"] == found["Asia/Kathmandu"]
+
+
+def _with_local_times(source: Any, **more: Any) -> tg.KStream:
+    """Steps that read times: by functions, by an expression, and beside a constant in UTC."""
+    new_year = pa.scalar(datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC"))
+    mapped = stream(source, **more).map_values(
+        {
+            "text": lambda row: f"{row['at']} {row['nested'][0]['at']}",
+            "hour": pc.hour(pc.field("at")),
+            "later": pc.if_else(pc.field("at") > new_year, pc.field("at"), new_year),
+        },
+        types={"text": "string", "hour": "long"},
+    )
+    return mapped.select_key(lambda row: row["text"][:10], name="day", type="string")
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "GMT+8"])
+def test_steps_see_times_in_utc_in_any_session_time_zone(spark: SparkSession, zone: str) -> None:
+    at = datetime(2026, 7, 1, 2, 30, tzinfo=UTC)
+    instant = pa.timestamp("us", "UTC")
+    types = pa.schema(
+        {
+            "user": pa.string(),
+            "ts": instant,
+            "at": instant,
+            "nested": pa.list_(pa.struct({"at": instant})),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+        }
+    )
+    record = {"user": "A", "ts": at, "at": at, "nested": [{"at": at}], "partition": 0, "offset": 0}
+    driver = TopologyTestDriver(_with_local_times("events", schema=types))
+    driver.pipe_input(record)
+    (wanted,) = driver.read_output()
+    assert wanted["text"] == "2026-07-01 02:30:00+00:00 2026-07-01 02:30:00+00:00"
+    with setting(spark, "spark.sql.session.timeZone", zone):
+        steps = _with_local_times(spark.createDataFrame(pa.Table.from_pylist([record], types)))
+        (alone,) = steps.to_df().toArrow().to_pylist()
+        last = {name: tg.last(name) for name in ("text", "hour", "later")}
+        (counted,) = steps.group_by_key().agg(**last).to_df().toArrow().to_pylist()
+    names = ("day", "text", "hour", "later")
+    assert [{name: row[name] for name in names} for row in (alone, counted)] == [
+        {name: wanted[name] for name in names}
+    ] * 2
 
 
 # --- the machine ---------------------------------------------------------------------------------------------------

@@ -79,6 +79,8 @@ class Packer:
     """Decodes records into rows; None if Spark hands over rows."""
     contiguous: bool = False
     """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
+    given: pa.Schema | None = None
+    """The types of rows from Spark in front of steps, with timestamps in UTC; None if there are no such rows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[tuple[int, bytes]]:
         spare_modules()
@@ -93,7 +95,10 @@ class Packer:
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.branch is None:
             return batch
-        rows = read(self.layout.op, self.branch, pa.Table.from_batches([batch]))
+        rows = pa.Table.from_batches([batch])
+        if self.given is not None:
+            rows = rows.cast(self.given)  # Spark's rows are in the time zone of the session
+        rows = read(self.layout.op, self.branch, rows)
         for field in self.layout.schema:
             if field.name not in rows.schema.names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -284,7 +289,7 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
 class _Input:
     """A DataFrame that an operator reads: the `columns` that are read, and the `schema` of the kernel's columns.
 
-    `branch` and `contiguous` are those of the Packer.
+    `branch`, `contiguous` and `given` are those of the Packer.
 
     undecoded  the source whose records the workers decode, the columns of its rows, and the name of its observation;
                `frame` has the rows that Spark would make of them
@@ -297,10 +302,11 @@ class _Input:
     branch: Stream | None = None
     contiguous: bool = False
     undecoded: tuple[Raw, pa.Schema, str | None] | None = None
+    given: pa.Schema | None = None
 
     def packed(self, layout: Layout, tasks: int) -> Input:
         """The input with its map step."""
-        packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous)
+        packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous, given=self.given)
         if self.undecoded is None:
             return Input(self.frame, self.columns, packer)
         raw, wanted, observed = self.undecoded
@@ -326,7 +332,7 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
         columns[WALL_CLOCK] = _wall_clock()
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous)
+    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous, given=raw)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:

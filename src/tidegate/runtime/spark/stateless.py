@@ -35,20 +35,25 @@ def _of_one(stream: Stream) -> DataFrame:
     if not stream.steps:
         return frame
     check_carried(frame, frame.columns)
-    schema = map_filter.apply_steps(stream.steps, arrow_schema(frame.schema).empty_table()).schema
+    arrived = arrow_schema(frame.schema)
+    schema = map_filter.apply_steps(stream.steps, arrived.empty_table()).schema
     check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     given, names = numbered(frame)
     given = known_by_name(given, numbers(names))
-    stepper = _Stepper(stream.steps, tuple(names), schema)
+    stepper = _Stepper(stream.steps, arrived, schema)
     return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
 
 
 @dataclass(frozen=True)
 class _Stepper:
-    """The steps. Spark calls them once per input partition."""
+    """The steps. Spark calls them once per input partition.
+
+    arrived  the columns of a record, with timestamps in UTC
+    schema   the columns behind the steps
+    """
 
     steps: tuple[Step, ...]
-    names: tuple[str, ...]
+    arrived: pa.Schema
     schema: pa.Schema
 
     @property
@@ -59,8 +64,10 @@ class _Stepper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered_names = self.out.names
-        for batch in renamed(batches, self.names):
-            rows = map_filter.apply_steps(self.steps, pa.Table.from_batches([batch]))
+        for batch in renamed(batches, self.arrived.names):
+            # Spark's rows are in the time zone of the session.
+            records = pa.Table.from_batches([batch]).cast(self.arrived)
+            rows = map_filter.apply_steps(self.steps, records)
             done = rows.select(self.schema.names).cast(self.schema)
             yield from renamed(done.to_batches(), numbered_names)
 
