@@ -122,6 +122,58 @@ def test_a_query_that_has_ended_does_not_lag() -> None:
     assert (one["query"], "stream_time_lag" in one["metrics"]) == ("alerts", False)
 
 
+def started(listener: Listener, name: str | None, run: str) -> None:
+    listener.onQueryStarted(SimpleNamespace(id="id", runId=run, name=name, timestamp="2026-01-01T00:00:00.000Z"))
+
+
+def batch(listener: Listener, operator: str, **numbers: Any) -> None:
+    event = progress("alerts", operator, **numbers)
+    event.progress.id = "id"
+    listener.onQueryProgress(event)
+
+
+def test_a_query_that_starts_again_with_another_plan_has_the_metrics_of_that_plan() -> None:
+    listener = Listener()
+    started(listener, "alerts", "first")
+    batch(listener, "events", records=10)
+    batch(listener, "visits", records=10)
+    bounded = {"suppression_buffer_count_current": 5, "suppression_buffer_fill": 0.5, "tasks": 1, "tasks_heard": 1}
+    started(listener, "alerts", "second")
+    batch(listener, "events", records=7, **bounded)
+    (one,) = listener.watched()
+    assert (one.operator, one.metrics["records_total"]) == ("events", 17)
+    assert (one.metrics["suppression_buffer_count_current"], one.metrics["suppression_buffer_fill"]) == (5, 0.5)
+    # Each of two limits has metrics of its own.
+    limits = {f"suppression_emit[{store}]": number for store, number in (("first", 3), ("second", 4))}
+    started(listener, "alerts", "third")
+    batch(listener, "events", records=1, suppression_emit=7, **limits)
+    batch(listener, "events", records=1, suppression_emit=7, **limits)
+    (one,) = listener.watched()
+    emitted = {name: value for name, value in one.metrics.items() if name.startswith("suppression_emit_total")}
+    assert emitted == {
+        "suppression_emit_total": 14,
+        "suppression_emit_total[first]": 6,
+        "suppression_emit_total[second]": 8,
+    }
+    assert "suppression_buffer_fill" not in one.metrics
+    started(listener, "alerts", "fourth")
+    batch(listener, "events", records=1, late=2)
+    (one,) = listener.watched()
+    assert not [name for name in one.metrics if name.startswith("suppression")]
+    assert one.metrics["records_total"] == 20
+
+
+def test_a_query_that_starts_again_under_another_name_has_that_name() -> None:
+    listener = Listener()
+    started(listener, None, "first")
+    batch(listener, "events", records=10)
+    started(listener, "alerts", "second")
+    batch(listener, "events", records=7)
+    (one,) = listener.watched()
+    assert (one.query, one.metrics["records_total"]) == ("alerts", 17)
+    assert listener.metrics("events", "alerts") == listener.metrics("events", "id")
+
+
 def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:
     streams = SimpleNamespace(addListener=lambda one: None, removeListener=lambda one: None)
     spark, registry = SimpleNamespace(streams=streams), CollectorRegistry()

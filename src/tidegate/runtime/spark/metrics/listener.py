@@ -126,6 +126,8 @@ class _Query:
     began_ms: float
     run: str = ""
     active: bool = True
+    restarted: bool = False
+    """Whether no batch with operators has been heard of since the query was started."""
     operators: dict[str, _Operator] = field(default_factory=dict)
     batches: History = field(default_factory=lambda: History(_OF_QUERY))
 
@@ -134,7 +136,8 @@ class Listener(StreamingQueryListener):
     """Keeps the metrics of every micro-batch.
 
     Totals begin with the first batch that the listener hears of. They go on when a query is started again in this
-    process, as those of Kafka do. Events come after their batches, on a thread of Spark's; nothing here waits.
+    process, as those of Kafka do; with another plan, those of the operators and metrics that the plan still has.
+    Events come after their batches, on a thread of Spark's; nothing here waits.
 
     Args:
         clock: Gives the time in seconds; tests give another clock.
@@ -153,7 +156,8 @@ class Listener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:
         with self._lock:
             query = self._query(str(event.id), event.name, _ms(event.timestamp))
-            query.run, query.active = str(event.runId), True
+            query.name = event.name or str(event.id)
+            query.run, query.active, query.restarted = str(event.runId), True, True
             # With a new checkpoint a query of the same name has another id. Its series are the ones of that name.
             earlier = self._named(query.name, but=str(event.id))
             for found in [found for found in earlier if not self._queries[found].active]:
@@ -167,6 +171,10 @@ class Listener(StreamingQueryListener):
             query = self._query(str(progress.id), progress.name, began)
             done = began + (progress.batchDuration or 0)
             query.batches.add(done, _of_batch(progress))
+            if query.restarted and operators:
+                # With another plan the query may have other operators.
+                query.operators = {name: one for name, one in query.operators.items() if name in operators}
+                query.restarted = False
             for name, row in operators.items():
                 if name not in query.operators:
                     totals = Totals(name, dict.fromkeys(row, ""), query.began_ms)
