@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -242,6 +243,27 @@ def test_two_hundred_partitions_warn(spark: SparkSession, source: DataFrame, eve
             )
         ]
         counts(events)  # a static frame keeps no state: no warning, which would be an error here
+
+
+@pytest.mark.parametrize("function", ["aggregator", "step"])
+def test_functions_with_more_data_than_spark_hands_over(source: DataFrame, events: DataFrame, function: str) -> None:
+    known = frozenset(range(400_000))
+
+    def counted(frame: DataFrame) -> tg.KTable:
+        if function == "step":
+            return stream(frame).filter(lambda row: row["amount"] in known).group_by_key().count()
+        return stream(frame).group_by_key().aggregate(int, lambda _, row, n: n + (row["amount"] in known), type="long")
+
+    with pytest.raises(tg.DefinitionError) as caught:
+        counted(source).to_df()
+    assert re.fullmatch(
+        r"The operator of 'stream' takes \d,\d{3},\d{3} bytes pickled, with its functions and the data that they refer "
+        r"to, and Spark hands a stateful operator at most 1,048,576\. Let functions refer to less: join large data "
+        r"with the records before tg\.stream, or import it from a module of the workers\. Or set "
+        r'spark\.broadcast\.UDFCompressionThreshold to more before Spark starts, for example to "16m"\.',
+        str(caught.value),
+    )
+    assert counted(events).to_df().collect() == []  # functions of static frames may be broadcasts
 
 
 def test_a_stream_without_partition_and_offset_warns(source: DataFrame, events: DataFrame) -> None:

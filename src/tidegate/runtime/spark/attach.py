@@ -11,7 +11,8 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
@@ -242,12 +243,15 @@ def _operate(
     if op.regroup is None:
         check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
+    stage = SparkStage(Stage(layout, tasks, keys, drains), text)
+    if streaming:
+        _check_size(stage, frame.sparkSession)
     out = flow(
         [
             entry.packed(layout.of_input(edge, entry.schema), tasks)
             for edge, entry in zip(node.edges, inputs, strict=True)
         ],
-        stage=SparkStage(Stage(layout, tasks, keys, drains), text),
+        stage=stage,
         tasks=tasks,
         name=_apart(op.stream.name, observed),
         wakes=op.uses_timers,
@@ -385,6 +389,19 @@ def _shipped(keys: bytes) -> bytes:
             "operator. Expect fewer keys, or shorter ones, or join the results with the keys after the sink."
         )
     return keys
+
+
+def _check_size(stage: SparkStage, spark: SparkSession) -> None:
+    """Raise DefinitionError if Spark would ship `stage` as a broadcast (`worker.processor.Stage`)."""
+    most = config.largest_function(spark)
+    size = len(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
+    if most is not None and size > most:
+        raise DefinitionError(
+            f"The operator of {stage.stage.layout.op.stream.name!r} takes {size:,} bytes pickled, with its functions "
+            f"and the data that they refer to, and Spark hands a stateful operator at most {most:,}. Let functions "
+            "refer to less: join large data with the records before tg.stream, or import it from a module of the "
+            f'workers. Or set {config.LARGEST_FUNCTION} to more before Spark starts, for example to "16m".'
+        )
 
 
 def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:

@@ -38,6 +38,7 @@ MASTER_MAY_COME_FROM = {"MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS",
 """Environment variables: without any of them a builder that names no master starts Spark on this machine."""
 STATE_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+LARGEST_FUNCTION = "spark.broadcast.UDFCompressionThreshold"
 OLDEST_JAVA = 17
 OLDEST_SPARK = (4, 0)
 JAVA_WITHOUT_UNSAFE = 24
@@ -243,6 +244,15 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
 def partitions(spark: SparkSession) -> int:
     """Number of shuffle partitions of this session."""
     return int(spark.conf.get(PARTITIONS) or SPARKS_DEFAULT_PARTITIONS)
+
+
+def largest_function(spark: SparkSession) -> int | None:
+    """Most bytes of a pickled function that Spark does not ship as a broadcast; None over Spark Connect."""
+    try:
+        context: Any = spark.sparkContext
+        return int(context._jvm.PythonUtils.getBroadcastThreshold(context._jsc))  # noqa: SLF001 - as pyspark asks
+    except (AttributeError, NotImplementedError, TypeError, Py4JError, PySparkException):
+        return None
 
 
 def use_driver_python(spark: SparkSession) -> None:
