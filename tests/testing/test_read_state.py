@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -126,6 +127,30 @@ def test_a_longer_retention_begins_with_what_is_there() -> None:
     longer.pipe_input({"k": "a", "ts": 50, "x": 1})
     closed = [row["window"].start for row in longer.read_state() if row["status"] == "closed"]
     assert sorted(closed) == [0, 10, 30]
+
+
+BEHIND: dict[str, Callable[[tg.KTable], Any]] = {
+    "steps": lambda counts: (
+        counts.to_stream().filter(lambda row: row["n"] > 1).map_values({"twice": pc.field("n") * 2})
+    ),
+    "another key": lambda counts: counts.to_stream().select_key(lambda row: f"{row['k']}{row['n']}", name="kn"),
+    "another aggregation": lambda counts: counts.to_stream().filter(pc.field("n") > 1).group_by("n").count(),
+    "behind a limit": lambda counts: counts.suppress(LIMIT).to_stream().filter(lambda row: row["n"] > 1),
+    "a merge": lambda counts: (
+        counts.to_stream().filter(pc.field("n") > 1).merge(counts.to_stream()).group_by("n").count()
+    ),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_the_changes_of_a_table_with_a_retention_pass_the_same_steps(behind: Callable[[tg.KTable], Any]) -> None:
+    rows = []
+    for retention in (None, "1 hour"):
+        driver = TopologyTestDriver(behind(table(WINDOWS["tumbling"][0], retention=retention)))
+        for ts in (1, 2, 3, 16, 17, 40):
+            driver.pipe_input({"k": "a", "ts": ts, "x": ts})
+        rows.append(driver.read_output())
+    assert rows[1] == rows[0] != []
 
 
 def test_sessions_by_the_range_in_which_they_ended() -> None:

@@ -81,7 +81,7 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     if isinstance(table, Stream):
         if table.table is None:
             raise DefinitionError(f"The stream {table.name!r} has no aggregation, so there is no operator.")
-        op = operation(table.table)
+        op = _alone(table.table)
         return replace(op, after=op.after + table.steps)
     suppressions = list(_suppressions(table))
     aggregate = root_of(table)
