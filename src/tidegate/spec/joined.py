@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import show_ms
 from tidegate.spec.columns import check_user_name
-from tidegate.spec.steps import MapValues, is_expression, no_such_fields, refusal_of, takes_key
+from tidegate.spec.steps import MapValues, is_expression, no_such_fields, refusal_of, takes_key, text_of
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 INNER, LEFT_JOIN, OUTER = HOWS = ("inner", "left", "outer")
@@ -324,7 +324,7 @@ class _OfSides:
         return self.function(row["left"], row["right"])
 
     def __str__(self) -> str:
-        return getattr(self.function, "__qualname__", None) or str(self.function)
+        return text_of(self.function)
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class _OfKeyAndSides:
         return self.function(key, row["left"], row["right"])
 
     def __str__(self) -> str:
-        return getattr(self.function, "__qualname__", None) or str(self.function)
+        return text_of(self.function)
 
 
 def _of_sides(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
@@ -32,7 +33,7 @@ class Filter:
     tombstones: bool = False
 
     def __str__(self) -> str:
-        return f"filter({_shown(self.predicate)})"
+        return f"filter({text_of(self.predicate)})"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class MapValues:
 
     def __str__(self) -> str:
         shown = (
-            _shown(self.mapper) if callable(self.mapper) else ", ".join(f"{n} = {_shown(h)}" for n, h in self.mapper)
+            text_of(self.mapper) if callable(self.mapper) else ", ".join(f"{n} = {text_of(h)}" for n, h in self.mapper)
         )
         return f"map_values({shown})"
 
@@ -80,7 +81,7 @@ class SelectKey:
     type: Any
 
     def __str__(self) -> str:
-        return f"select_key({_shown(self.function)})"
+        return f"select_key({text_of(self.function)})"
 
 
 @dataclass(frozen=True)
@@ -223,5 +224,10 @@ def no_such_fields(error: Exception) -> list[str]:
     return _NAME.findall(found[1]) if found else []
 
 
-def _shown(how: Any) -> str:
-    return getattr(how, "__qualname__", None) or str(how)
+def text_of(how: Any) -> str:
+    """The text of a function, an expression or the name of a column: the same in every process, without addresses."""
+    if isinstance(how, partial):
+        return f"partial({text_of(how.func)})"
+    if not callable(how) or type(how).__str__ is not object.__str__:
+        return str(how)
+    return getattr(how, "__qualname__", None) or type(how).__qualname__
