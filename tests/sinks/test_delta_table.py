@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,17 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql.types import LongType, StringType, StructField
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidegate.runtime.spark.sinks import Delta
 from tidegate.runtime.spark.sinks.delta_table import DeltaTarget, Files
@@ -72,6 +85,42 @@ def test_an_upsert_replaces_and_deletes(tmp_path: Path, scheme: str) -> None:
     target.commit(Batch("q", 1, 5), staged(target, rows(("a", 2, False), ("b", 2, True), schema=GONE), more))
     target.commit(Batch("q", 1, 5), staged(target, rows(("a", 9, False), schema=GONE)))
     assert there(tmp_path / "t") == [("a", 2), ("d", 4)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (DecimalType(17, 2), ["123456789012345.67", "-999999999999999.99"]),
+        (DecimalType(38, 0), ["12345678901234567890123", str(10**38 - 1)]),
+        (DecimalType(15, 3), ["123456789012.345"]),
+        (
+            TimestampType(),
+            [datetime(5826, 3, 4, 5, 6, 7, 249_400, UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)],
+        ),
+        (TimestampNTZType(), [datetime(5841, 3, 4, 5, 6, 7, 593_296, UTC).replace(tzinfo=None)]),
+        (TimestampType(), [datetime(2026, 3, 4, 5, 6, 7, 249_401, UTC), datetime(1, 1, 1, 0, 0, 0, 1, UTC)]),
+        (LongType(), [2**63 - 1, -(2**63), 2**53 + 1]),
+        (DoubleType(), [0.1, 1e300, math.nan, -math.inf]),
+        (BinaryType(), [b"", b"\xff" * 80]),
+        (StringType(), ["a" * 100, "\U0010ffff" * 40, ""]),
+    ],
+    ids=lambda given: given.simpleString() if isinstance(given, DataType) else "",
+)
+def test_a_key_of_any_type_is_replaced_in_the_file_that_has_it_alone(
+    tmp_path: Path, kind: DataType, keys: list[Any]
+) -> None:
+    """deltalake reads a file only if the file's statistics say that it can have a key of the batch."""
+    fields = (StructField("k", kind), StructField("v", LongType()))
+    given = [Decimal(key) for key in keys] if isinstance(kind, DecimalType) else keys
+    for at, key in enumerate(given):
+        target = Delta(tmp_path / str(at)).target(Rows(None, fields, ("k",), once=False, mode="upsert"))
+        assert isinstance(target, DeltaTarget)
+        for number in range(3):
+            target.commit(
+                Batch("q", number, 5), staged(target, rows((key, number, False), schema=target._staged_schema))
+            )
+        assert there(tmp_path / str(at))[0][1:] == (2,)
+        assert len(there(tmp_path / str(at))) == 1
 
 
 def test_columns_of_the_table_in_another_order_and_more_of_them(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import Column
@@ -37,6 +38,8 @@ _GONE = "tidegate:deleted"
 """The staged column of tombstones; no column of a user begins like this."""
 ATTEMPTS = 10
 """Most tries of a commit when other queries write into the same table."""
+_EXACT_DIGITS, _EXACT_INTEGER = 15, 2**53
+"""Most digits of a decimal, and the largest integer, up to which a double has every one."""
 _NO_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that a name of a Delta column must not have, unless the table maps its columns."""
 
@@ -277,13 +280,14 @@ class DeltaTarget(Target):
         names = self._schema.names
         same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self.rows.key)
         gone, values = f"s.{_quoted(_GONE)}", {_quoted(name): f"s.{_quoted(name)}" for name in names}
-        # With a table as the source, and no stream, deltalake knows which files of the target can hold its keys.
+        # With a table as the source, and no stream, deltalake knows which files of the target can hold its keys: it
+        # compares the keys with the statistics of the files.
         merge = table.merge(
             data,
             predicate=same,
             source_alias="s",
             target_alias="t",
-            streamed_exec=not isinstance(data, pa.Table),
+            streamed_exec=not isinstance(data, pa.Table) or not all(map(_as_in_statistics, data.select(self.rows.key))),
             commit_properties=properties,
         )
         merge = merge.when_matched_delete(predicate=gone).when_matched_update(values)
@@ -370,6 +374,16 @@ def _filled(rows: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchRea
             yield pa.RecordBatch.from_arrays(filled, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _as_in_statistics(keys: pa.ChunkedArray) -> bool:
+    """Whether the statistics of a file have these keys exactly: deltalake reads decimals and times there as doubles."""
+    if pa.types.is_decimal(keys.type):
+        return bool(keys.type.precision <= _EXACT_DIGITS)
+    if not pa.types.is_timestamp(keys.type):
+        return True
+    bounds = pc.min_max(keys.cast(pa.int64())).as_py()
+    return all(abs(bound) <= _EXACT_INTEGER for bound in bounds.values() if bound is not None)
 
 
 def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
