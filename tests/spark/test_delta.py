@@ -388,6 +388,36 @@ def test_columns_that_change_while_the_query_runs(tmp_path: Path) -> None:
         batches(newer, start, None)
 
 
+def test_a_table_that_is_partitioned_anew_is_refused_and_no_column_is_null(tmp_path: Path) -> None:
+    """The value of a partition is in the log, any other one in the file. In the wrong place there are nulls."""
+    by_day = {"partitionValues": {"day": "a"}}
+    writer = Writer(
+        tmp_path / "t", [*[field(*each) for each in TYPES.items()], field("day", "string")], partitions=["day"]
+    )
+    writer.commit(writer.add("day=a/1.parquet", [record(0)], **by_day))
+    options: dict[str, Any] = {"starting": 0, "skip_changes": True}
+    table = writer.catalog(**options)
+    paths, end = batches(table, table.initial(), None)
+    assert paths == [["day=a/1.parquet"]]
+    writer.partitions = []
+    writer.commit(writer.remove("day=a/1.parquet"), writer.metadata(), operation="REPLACE TABLE")
+    writer.commit(writer.add("2.parquet", [record(1, day="b")]))
+    moved = r"\(REPLACE TABLE\) changes columns: 'day' is a column of the files, and was a column of the partitions"
+    with pytest.raises(InputError, match=moved):
+        table.latest(end, None)
+    # A plan that has the new partitioning goes on behind that version, and reads no file in front of it.
+    newer = writer.catalog(**options)
+    assert batches(newer, end, None)[0] == [["2.parquet"]]
+    older = r"The file day=a/1.parquet of .* is partitioned by 'day', and the table now by no column"
+    with pytest.raises(InputError, match=older):
+        batches(newer, newer.initial(), None)
+    writer.partitions = ["day"]
+    writer.commit(writer.remove("2.parquet"), writer.metadata(), operation="REPLACE TABLE")
+    again = writer.catalog(**options)
+    with pytest.raises(InputError, match=r"The file 2.parquet of .* by no column, and the table now by 'day'"):
+        batches(again, end, None)
+
+
 def test_another_table_in_its_place(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t")
     start = writer.catalog().initial()

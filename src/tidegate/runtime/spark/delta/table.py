@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
@@ -64,7 +64,7 @@ class Columns:
         return Columns(fields, physical, tuple(metadata.get("partitionColumns") or ()), ids)
 
     def changed(self, to: Columns) -> list[str]:
-        """A text for each of these columns that is another one in `to`."""
+        """A text for each of these columns that is another one in `to`, or is elsewhere: in the log or in the files."""
         found = []
         for field_ in self.fields.fields:
             name = field_.name
@@ -74,6 +74,8 @@ class Columns:
                 found.append(f"{name!r} is another column of that name")
             elif (kind := to.fields[name].dataType.simpleString()) != field_.dataType.simpleString():
                 found.append(f"{name!r} is {kind}, and was {field_.dataType.simpleString()}")
+            elif (name in to.partitions) != (name in self.partitions):
+                found.append(f"{name!r} is {_place(name in to.partitions)}, and was {_place(name in self.partitions)}")
         return found
 
 
@@ -191,10 +193,22 @@ class Table:
 
     def _listed(self, add: Action, number: int) -> Listed:
         names = {self.columns.physical[name]: name for name in self.columns.partitions}
+        self._check_partitions(add, names)
         values = partition_values(add, names)
         if vector := add.get("deletionVector"):
             values[DELETED] = as_text(vector)
         return Listed(path_of(add, self.log.root), number, add.get("size") or 0, values)
+
+    def _check_partitions(self, add: Action, names: Mapping[str, str]) -> None:
+        """Raises InputError for a file of a time when the table was partitioned by other columns."""
+        called = {physical: name for name, physical in self.columns.physical.items()}
+        given = {called[physical] for physical in add.get("partitionValues") or {} if physical in called}
+        if given != set(names.values()):
+            raise InputError(
+                f"The file {path_of(add, self.log.root)} of {self.log.root.uri} is partitioned by "
+                f"{_named(given)}, and the table now by {_named(names.values())}: a stream has one partitioning. Begin "
+                'with a new checkpoint, and with options={"startingVersion": ...} behind the version that changed it.'
+            )
 
     def _check(self, place: Offset) -> None:
         if place["table"] != self.table:
@@ -202,3 +216,11 @@ class Table:
                 f"The checkpoint is of the table {place['table']}, and the one at {self.log.root.uri} is {self.table}: "
                 "it was made anew. Begin with a new checkpoint."
             )
+
+
+def _place(partitioned: bool) -> str:
+    return "a column of the partitions" if partitioned else "a column of the files"
+
+
+def _named(columns: Collection[str]) -> str:
+    return ", ".join(map(repr, sorted(columns))) or "no column"
