@@ -291,6 +291,18 @@ def test_changes_of_a_table_with_odd_names_replace_and_delete(
         }
 
 
+def test_columns_with_the_names_of_a_window_are_free_in_rows_without_one(case: Case, server: Server) -> None:
+    for batch in batches():
+        case.put(batch)
+    grouped = events(case.frame()).group_by_key()
+    spans = grouped.agg(window_start=tg.min("v"), window_end=tg.max("v"))
+    case.run(spans, tg.sinks.Delta(case.folder / "spans"))
+    case.run(spans, tg.sinks.Postgres(server.url, "spans"), "checkpoint of PostgreSQL")
+    for rows in (case.delta("spans"), rows_in(server, "spans")):
+        found = [(row["k"], row["window_start"], row["window_end"]) for row in rows]
+        assert found == [("a", 1, 8), ("b", 2, 5), ("c", 6, 7)]
+
+
 def test_values_of_every_type_arrive_as_they_were(case: Case, server: Server) -> None:
     far = 253_402_300_799_999  # the last millisecond of the year 9999
     kinds = {

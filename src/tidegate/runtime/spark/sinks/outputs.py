@@ -37,6 +37,7 @@ class Rows:
     key      the columns by which a row replaces another; empty if no row does
     once     whether a row is the last word about its key
     mode     "append" or "upsert"
+    windowed whether the rows have a window; without one its two names are free
     """
 
     output: str | None
@@ -44,6 +45,7 @@ class Rows:
     key: tuple[str, ...]
     once: bool
     mode: str
+    windowed: bool = False
 
     @property
     def called(self) -> str:
@@ -59,7 +61,7 @@ class Rows:
 
     def column(self, name: str) -> Column:
         """A column of the sink, made of columns of the frame."""
-        if name in (WINDOW_START, WINDOW_END):
+        if self.windowed and name in (WINDOW_START, WINDOW_END):
             return F.col(f"{WINDOW}.{name.removeprefix('window_')}")
         return col(name)
 
@@ -110,7 +112,7 @@ def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
     fields = tuple(_flattened(frame.schema))
     key, once = _key(node), _once(node)
     chosen = mode or (APPEND if once or not key else UPSERT)
-    rows = Rows(name, fields, key, once, chosen)
+    rows = Rows(name, fields, key, once, chosen, WINDOW in frame.columns)
     if chosen not in MODES:
         raise DefinitionError(f'`mode` is {in_one_line(mode)}. Use "append" or "upsert", or leave it out.')
     if not rows.upserts:
