@@ -314,27 +314,43 @@ class PostgresTarget(Target):
                 self._check_unique(cursor)
 
     def _check(self, cursor: Any) -> None:
-        """Raise DefinitionError if a column is missing, has another type, or must not be null."""
+        """Raise DefinitionError if a column is missing, has another type, is computed, or must not be null, or if it
+        takes keys of two rows for one.
+        """
         cursor.execute(
-            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
+            "attgenerated <> '' OR attidentity = 'a', coalesce(collisdeterministic, true) "
+            "FROM pg_attribute LEFT JOIN pg_collation ON pg_collation.oid = attcollation "
+            "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self._target,),
         )
-        there = {name: (kind, needed) for name, kind, needed in cursor.fetchall()}
+        there = {name: tuple(about) for name, *about in cursor.fetchall()}
         for name, how in self._kinds.items():
             if name not in there:
                 raise DefinitionError(
                     f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it: ALTER TABLE "
                     f"{self._target} ADD COLUMN {_quoted(name)} {how.column}; or leave it out of the rows."
                 )
-            kind, spark = there[name][0], self.rows.kind(name)
+            (kind, _, computed, exact), spark = there[name], self.rows.kind(name)
             if not holds(kind, spark):
                 raise DefinitionError(
                     f"{self.place} has the column {name!r} as {kind}, which does not hold every value of the rows' "
                     f"{spark.simpleString()}. It must be {' or '.join((how.column, *how.others))}: cast the column of "
                     "the rows, or alter that of the table."
                 )
-        for name, (_, needed) in there.items():
+            if computed:
+                raise DefinitionError(
+                    f"{self.place} computes the column {name!r} itself (GENERATED ALWAYS), and takes no value of the "
+                    "rows for it. Leave it out of the rows, or make it a plain column."
+                )
+            if self.rows.upserts and name in self.rows.key and (kind == "citext" or not exact):
+                alike = "as citext" if kind == "citext" else "with a collation that is not deterministic"
+                raise DefinitionError(
+                    f"{self.place} has the key column {name!r} {alike}, where different texts such as 'a' and 'A' are "
+                    f"equal: rows of two keys would replace each other. Alter it: ALTER TABLE {self._target} ALTER "
+                    f'COLUMN {_quoted(name)} TYPE text COLLATE "default"; or use mode="append".'
+                )
+        for name, (_, needed, *_) in there.items():
             if needed and name not in self._kinds:
                 raise DefinitionError(
                     f"{self.place} has a column {name!r} that must not be null and has no default, and the rows do not "
@@ -345,8 +361,10 @@ class PostgresTarget(Target):
         """Raise DefinitionError if there is no unique index on the key."""
         cursor.execute(
             "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = i.indrelid "
-            "AND attnum = ANY(i.indkey::int2[])) FROM pg_index i "
-            "WHERE indrelid = %s::regclass AND indisunique AND indpred IS NULL AND indexprs IS NULL AND indimmediate",
+            # Behind the columns of the key an index may include others.
+            "AND attnum = ANY((i.indkey::int2[])[0:indnkeyatts - 1])) FROM pg_index i "
+            "WHERE indrelid = %s::regclass AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL "
+            "AND indimmediate",
             (self._target,),
         )
         if not any(set(names) == set(self.rows.key) for (names,) in cursor.fetchall()):
