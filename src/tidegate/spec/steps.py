@@ -228,6 +228,7 @@ def text_of(how: Any) -> str:
     """The text of a function, an expression or the name of a column: the same in every process, without addresses."""
     if isinstance(how, partial):
         return f"partial({text_of(how.func)})"
-    if not callable(how) or type(how).__str__ is not object.__str__:
+    kind: Any = type(how)
+    if not callable(how) or kind.__str__ is not object.__str__:
         return str(how)
-    return getattr(how, "__qualname__", None) or type(how).__qualname__
+    return getattr(how, "__qualname__", None) or str(kind.__qualname__)
