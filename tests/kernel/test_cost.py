@@ -21,6 +21,7 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies
 from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.suppress import key_index
 from tidegate.plan import operation
 
 FEW, MANY = 1_000, 20_000
@@ -260,3 +261,27 @@ def test_a_large_window_is_dropped_unread_where_updates_alone_leave() -> None:
     step(events(1, 1, 9))
     assert store.read_bytes < 10_000
     assert sum(map(len, store.log.values())) < 10_000
+
+
+@pytest.mark.parametrize("room", [64 << 20, 0], ids=["small", "large"])
+def test_a_limit_reads_no_index_of_its_keys_anew(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker runs the steps of many tasks in turns. Where their indexes have no room it keeps four."""
+    monkeypatch.setattr(key_index, "_BYTES", room)
+    monkeypatch.setattr(key_index, "_cache", {})
+    limit = tg.Suppressed.until_time_limit("1 hour", tg.BufferConfig.unbounded(), clock="stream")
+    layout, tasks = prepared(lambda s: s.group_by_key().count().suppress(limit)), 6
+    stage, stores = Stage(layout, tasks), [CountingStore() for _ in range(tasks)]
+
+    def step(batch: pa.RecordBatch) -> list[int]:
+        for task, blob in pack(layout, [batch], range(tasks)):
+            stores[task].read_bytes = 0
+            stage.step(stores[task], [blob])
+        return [store.read_bytes for store in stores]
+
+    step(events(60_000, 60_000, 0))
+    small = events(50, 50, 0)
+    for number in range(3):
+        offsets = pa.array(np.arange(50) + 60_000 + 50 * number, pa.int64())
+        read = step(small.set_column(small.schema.get_field_index("offset"), "offset", offsets))
+    assert (max(read) < 20_000) == (room > 0)
+    assert len(key_index._cache) == (tasks if room else 4)

@@ -28,7 +28,8 @@ NOWHERE = -1
 
 _HIGH = HIGH
 _LOW = np.uint64(CODES - 1)
-_CACHED = 4
+_FEW, _MANY, _BYTES = 4, 256, 32 << 20
+"""A process keeps so few indexes however large they are, and up to so many as long as they have so many bytes."""
 
 _NONE: Words = np.zeros(0, np.uint64)
 
@@ -43,6 +44,11 @@ class _Content:
     recent: Words = field(default_factory=lambda: _NONE)
     used: float = 0.0
     """The time of the last use (`time.monotonic`, in seconds)."""
+
+    @property
+    def memory(self) -> int:
+        """The bytes of the numbers."""
+        return self.recent.nbytes + sum(chunk.memory for chunk in self.chunks)
 
     def find(self, wanted: Words) -> Ints:
         """The code of each wanted hash, -1 if it is not there."""
@@ -158,8 +164,10 @@ class Index:
         content.tokens, content.used = list(self.tokens), time.monotonic()
         _cache.pop(self.owner, None)
         _cache[self.owner] = content
-        while len(_cache) > _CACHED:
-            del _cache[next(iter(_cache))]
+        # A worker runs many tasks in turns, and to read an index anew takes time by all waiting keys.
+        memory = sum(one.memory for one in _cache.values())
+        while len(_cache) > _MANY or (len(_cache) > _FEW and memory > _BYTES):
+            memory -= _cache.pop(next(iter(_cache))).memory
 
     def _fold(self, store: Store, content: _Content, live: list[int]) -> None:
         """Merge the log into the base, without the keys whose buckets are gone."""

@@ -48,6 +48,11 @@ class Table:
         width = np.uint8 if int(codes.max(initial=0)) <= np.iinfo(np.uint8).max else np.uint16
         return cls(first, starts, (numbers >> _REST & _LOW).astype(np.uint16), codes.astype(width))
 
+    @property
+    def memory(self) -> int:
+        """The bytes of the table."""
+        return self.starts.nbytes + self.rest.nbytes + self.codes.nbytes
+
     def numbers(self) -> Words:
         """The sorted numbers."""
         place = np.repeat(np.arange(len(self.starts) - 1, dtype=np.uint64), np.diff(self.starts))
