@@ -235,6 +235,18 @@ def test_a_deletion_stops_the_query_until_an_option_passes_over_it(spark: SparkS
     assert flat(first + then) == [(0, 1, 0)]
 
 
+def test_many_versions_without_new_files_make_an_empty_batch(spark: SparkSession, tmp_path: Path) -> None:
+    writer, skips = Writer(tmp_path / "t"), {"skipChangeCommits": "true"}
+    writer.append([record(0, 1)])
+    first = drained(final(source(spark, writer, **skips)), tmp_path / "checkpoint")
+    for n in range(120):
+        writer.commit(writer.remove(f"{n}.parquet"), {"add": {"path": f"{n + 1}.parquet", "dataChange": True}})
+    first += drained(final(source(spark, writer, **skips)), tmp_path / "checkpoint")
+    assert len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) == 2
+    writer.append([record(5, 2)])
+    assert flat(first + drained(final(source(spark, writer, **skips)), tmp_path / "checkpoint")) == [(0, 1, 1)]
+
+
 def test_what_deltalake_writes(spark: SparkSession, tmp_path: Path) -> None:
     """Its file names, statistics and checkpoints; partitions with odd values; a log whose old commits are gone."""
     deltalake = pytest.importorskip("deltalake")
@@ -366,6 +378,28 @@ def test_deletions(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\(MERGE\) removes 1 files and adds 1"):
         batches(writer.catalog(ignore_deletes=True), end, None)
     assert batches(writer.catalog(skip_changes=True), end, None)[0] == [["3-0.parquet"]]
+
+
+def test_versions_without_new_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: the offset moves behind them, and a restart begins there."""
+    writer, read = Writer(tmp_path), list[int]()
+    writer.append([record(0)])
+    catalog, commit = writer.catalog(skip_changes=True), Log.commit
+    monkeypatch.setattr(Log, "commit", lambda log, version: read.append(version) or commit(log, version))
+    _, at = batches(catalog, catalog.initial(), None)
+    for n in range(1_500):
+        writer.commit(writer.remove(f"{n}.parquet"), {"add": {"path": f"{n + 1}.parquet", "dataChange": True}})
+    found, at = batches(catalog, at, None)
+    assert (found, at["taken"], at["version"] > 1_400) == ([[]], 1, True)
+    tables = catalog, writer.catalog(skip_changes=True)
+    (writer.path / "_delta_log" / f"{1:020}.json").unlink()
+    for table in tables:
+        read.clear()
+        assert table.latest(at, None) == at
+        assert len(read) < 110
+    writer.append([record(1)])
+    found, at = batches(catalog, at, 1)
+    assert (len(found), at["taken"]) == (1, 2)
 
 
 def test_columns_that_change_while_the_query_runs(tmp_path: Path) -> None:

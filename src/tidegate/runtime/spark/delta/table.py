@@ -23,6 +23,9 @@ from tidegate.runtime.spark.files.listed import Listed, Offset
 MAPPING, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
 ID = "delta.columnMapping.id"
 
+_PASSED = 100
+"""After so many versions in a row without a new file the offset moves: the next batch is empty."""
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -105,11 +108,13 @@ class Table:
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         self._check(start)
-        end, left = start, limit
+        end, left, passed = start, limit, 0
         for place, adds in self._stretches(start):
             there = len(adds) - place["index"]
             taken = there if left is None else min(there, left)
-            if taken:
+            passed = 0 if taken else passed + 1
+            # Each question begins at `end`, so versions without files must not remain behind it for good.
+            if taken or passed >= _PASSED:
                 end = {**place, "index": place["index"] + taken, "taken": end["taken"] + taken}
                 left = None if left is None else left - taken
             if left == 0:
