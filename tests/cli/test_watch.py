@@ -241,7 +241,7 @@ def test_history(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "allowed"),
-    [("localhost", True), ("127.0.0.1:9464", True), ("[::1]:9464", True), ("evil.example", False)],
+    [("localhost", True), ("127.0.0.1:9464", True), ("[::1]:9464", True), ("evil.example", False), ("[::1", False)],
 )
 def test_another_name_for_this_machine_is_refused(url: str, host: str, allowed: bool) -> None:
     for path in ("/", "/queries.json", "/history.json"):
@@ -251,6 +251,9 @@ def test_another_name_for_this_machine_is_refused(url: str, host: str, allowed: 
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             fetched(url + path, Host=host)
         refused.value.close()
+    with pytest.raises(urllib.error.HTTPError, match="404" if allowed else "403") as answer:  # Prometheus has no page
+        fetched(f"{url}/metrics", Host=host)
+    answer.value.close()
 
 
 def test_it_is_read_only(url: str) -> None:

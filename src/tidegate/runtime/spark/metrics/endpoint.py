@@ -150,13 +150,13 @@ def application(listener: Listener, prometheus: Any, *, local: bool = True) -> A
 
     def answer(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO") or "/"
+        if local and not _names_this_machine(environ.get("HTTP_HOST", "")):
+            name = b"This endpoint is for this machine alone: ask for 127.0.0.1 or localhost.\n"
+            return _send(start, "403 Forbidden", "text/plain", name)
         if path not in (QUERIES, HISTORY, *_FILES):
             return prometheus(environ, start)
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _send(start, "405 Method Not Allowed", "text/plain", b"This endpoint is read-only: use GET.\n")
-        if local and (urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or "") not in ("", *_LOOPBACK):
-            name = b"This endpoint is for this machine alone: ask for 127.0.0.1 or localhost.\n"
-            return _send(start, "403 Forbidden", "text/plain", name)
         if path in _FILES:
             file, kind = _FILES[path]
             return _send(start, "200 OK", kind, (PAGE / file).read_bytes())
@@ -164,6 +164,14 @@ def application(listener: Listener, prometheus: Any, *, local: bool = True) -> A
         return _send(start, "200 OK", "application/json", json.dumps(body).encode())
 
     return answer
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether the host of a request, with or without a port, is a name of the loopback, or no name."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "") in ("", *_LOOPBACK)
+    except ValueError:  # an address that is none
+        return False
 
 
 def _send(start: Callable[..., Any], status: str, kind: str, body: bytes) -> Iterable[bytes]:
