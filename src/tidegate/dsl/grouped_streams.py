@@ -26,7 +26,7 @@ from tidegate.spec.windows import BatchWindows, SessionWindows, Windows
 class KGroupedStream(Aggregating):
     """A stream grouped by `key`. Aggregate it directly, or cut it into windows first.
 
-    Without windows a record without a value is skipped and counted (SEMANTICS 15), and a row has no `window`.
+    Without windows a record without a value is skipped and counted, and a row has no `window`.
 
     Examples:
         >>> events.group_by("city")
@@ -98,7 +98,7 @@ class KGroupedStream(Aggregating):
 
 @dataclass(frozen=True, repr=False)
 class CogroupedKStream:
-    """Grouped streams with the same key, each with its aggregator, to be aggregated into one table (SEMANTICS 18).
+    """Grouped streams with the same key, each with its aggregator, to be aggregated into one table.
 
     Examples:
         >>> clicks = tg.stream("clicks", key="user", timestamp="ts").group_by_key()

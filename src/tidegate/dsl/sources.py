@@ -97,7 +97,7 @@ def table(
 ) -> KTable:
     """A table given as its changes: each record upserts the row of its key, or deletes it if `deleted` is true.
 
-    Every change is forwarded with its own timestamp, even the deletion of an unknown key (SEMANTICS 15).
+    Every change is forwarded with its own timestamp, even the deletion of an unknown key.
 
     Args:
         source: As in `stream`.
@@ -109,7 +109,7 @@ def table(
         name: As in `stream`.
         schema: As in `stream`.
         history: How long a join of a stream with the table finds versions of a row by their timestamps. Left out, the
-            join finds the row that arrived last (SEMANTICS 16).
+            join finds the row that arrived last (docs/joins/tables.md).
 
     Returns:
         The table.

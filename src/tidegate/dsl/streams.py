@@ -171,15 +171,15 @@ class KStream(Result):
 
         A row has the key columns, the value columns of both sides and `timestamp`.
 
-        Join with a stream (SEMANTICS 7b): the timestamp of a row is the later of the two. In a left join a left record
+        Join with a stream (docs/joins.md): the timestamp of a row is the later of the two. In a left join a left record
         without a partner leaves once, with nulls for the right side, as soon as no record can join it any more. In an
         outer join this holds for both sides. Such a row is never corrected later. There is one stream time over both
         inputs. By default it follows the slower side (`stream_time="min_partition"`). Set `idle_after`, or a silent
         side holds the other one back for ever. `clicks.join(clicks, ...)` joins a stream with itself: each record
         arrives as left and then as right.
 
-        Join with a table (SEMANTICS 16): each record looks up the row of its key and keeps its own timestamp. It finds
-        the row that arrived last or, if the table has a `history`, the row as of the record's timestamp.
+        Join with a table (docs/joins/tables.md): each record looks up the row of its key and keeps its own timestamp.
+        It finds the row that arrived last or, if the table has a `history`, the row as of the record's timestamp.
 
         Args:
             right: A stream or a table, with key columns of the same names.

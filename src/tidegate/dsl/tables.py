@@ -150,7 +150,7 @@ class KTable(Result):
         types: Mapping[str, Any] | None = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """Join the rows of both tables with the same key (SEMANTICS 17).
+        """Join the rows of both tables with the same key (docs/joins/tables.md).
 
         Each change of a side joins the current row of the other side; the timestamp is the later of the two. A deletion
         gives a tombstone or, in a left or outer join, the row of the side that remains. With caching only the last row

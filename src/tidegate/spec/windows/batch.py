@@ -106,7 +106,7 @@ class BatchWindows:
         return end
 
     def retention_parts(self) -> dict[str, int]:
-        """The parts of the shortest retention: size plus grace (SEMANTICS 8, Kafka's rule).
+        """The parts of the shortest retention: size plus grace (Kafka's rule).
 
         Returns:
             Milliseconds by name.

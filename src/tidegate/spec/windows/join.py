@@ -23,7 +23,7 @@ class JoinWindows:
     A record is open until stream time passes its timestamp plus its reach ahead plus the grace. Arriving records of the
     other side can join an open record, but no closed one.
 
-    Source: Kafka Streams `JoinWindows`, KIP-328 (grace), KIP-633 (no default grace), SEMANTICS 7b (the close rule).
+    Source: Kafka Streams `JoinWindows`, KIP-328 (grace), KIP-633 (no default grace).
 
     Attributes:
         before_ms: How far before a left record its partners may be.
@@ -172,7 +172,7 @@ class JoinWindows:
     def open_from_ms(self, side: int, stream_time: int) -> int:
         """The earliest timestamp at which a record is open; earlier records are closed.
 
-        Closed iff stream time > timestamp + reach ahead + grace (SEMANTICS 7b).
+        Closed iff stream time > timestamp + reach ahead + grace.
 
         Args:
             side: The side of the record: 0 for left, 1 for right.
@@ -208,7 +208,7 @@ class JoinWindows:
     def late_before_ms(self, side: int, stream_time: int) -> int:
         """The timestamp before which a record is late: no other record can join it any more.
 
-        Late iff stream time > timestamp + reach ahead + max(reach back, 0) + grace (SEMANTICS 7b.4).
+        Late iff stream time > timestamp + reach ahead + max(reach back, 0) + grace.
 
         Args:
             side: The side of the record: 0 for left, 1 for right.

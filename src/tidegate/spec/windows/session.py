@@ -81,7 +81,7 @@ class SessionWindows:
     def open_from_ms(self, stream_time: int) -> int:
         """The earliest end of an open session; a session that ends earlier is closed.
 
-        Closed iff end < stream time - grace - gap (SEMANTICS 1.2): until then a record could still extend the session.
+        Closed iff end < stream time - grace - gap: until then a record could still extend the session.
 
         Args:
             stream_time: The stream time.
@@ -113,7 +113,7 @@ class SessionWindows:
         return close
 
     def retention_parts(self) -> dict[str, int]:
-        """The parts of the shortest retention: gap plus grace (SEMANTICS 8, Kafka's rule).
+        """The parts of the shortest retention: gap plus grace (Kafka's rule).
 
         Returns:
             Milliseconds by name.

@@ -97,7 +97,7 @@ class SlidingWindows:
     def open_from_ms(self, stream_time: int) -> int:
         """The earliest end of an open window; a window that ends earlier is closed.
 
-        Closed iff end < stream time - grace (SEMANTICS 1.2): both ends belong to the window.
+        Closed iff end < stream time - grace: both ends belong to the window.
 
         Args:
             stream_time: The stream time.
@@ -129,7 +129,7 @@ class SlidingWindows:
         return close
 
     def retention_parts(self) -> dict[str, int]:
-        """The parts of the shortest retention: twice the time difference plus grace (SEMANTICS 8, Kafka's rule).
+        """The parts of the shortest retention: twice the time difference plus grace (Kafka's rule).
 
         Returns:
             Milliseconds by name.

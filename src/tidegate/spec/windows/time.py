@@ -140,7 +140,7 @@ class TimeWindows:
     def close_ms(self, start_ms: int) -> int:
         """The stream time at which a window closes: its end plus the grace.
 
-        Closed iff stream time >= end + grace (SEMANTICS 1.2).
+        Closed iff stream time >= end + grace.
 
         Args:
             start_ms: The start of the window.
@@ -172,7 +172,7 @@ class TimeWindows:
         return end
 
     def retention_parts(self) -> dict[str, int]:
-        """The parts of the shortest retention: size plus grace (SEMANTICS 8, Kafka's rule).
+        """The parts of the shortest retention: size plus grace (Kafka's rule).
 
         Returns:
             Milliseconds by name.
