@@ -240,10 +240,10 @@ def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, mes
         opened(tmp_path / "a.parquet", schema)
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us")])
-@pytest.mark.parametrize("format", ["parquet", "orc"])
-def test_a_number_is_no_time(tmp_path: Path, format: str, kind: pa.DataType) -> None:
+@pytest.mark.parametrize(("format", "zone"), [("parquet", "UTC"), ("parquet", None), ("orc", "UTC")])
+def test_a_number_is_no_time(tmp_path: Path, format: str, zone: str | None) -> None:
     """Epoch milliseconds would be times of January 1970. Spark refuses them in Parquet, and takes seconds in ORC."""
+    kind = pa.timestamp("us", zone)
     path, ms = tmp_path / f"a.{format}", 1_767_225_600_000
     table = pa.table({"at": [ms], "s": [{"at": ms}], "l": [[ms]]})
     pq.write_table(table, path) if format == "parquet" else orc.write_table(table, str(path))

@@ -106,6 +106,7 @@ DAYS = (
     *("0001-01-01", "0004-02-29", "0099-12-31", "0100-03-01", "1000-02-28", "1500-03-01", "1582-10-04", "1582-10-15"),
     *("1700-01-01", "1970-01-01", "9999-12-31"),
 )
+CLOCKS_OF_NTZ = ("0001-01-01 00:00:00", "1900-01-01 00:00:00", "2026-03-08 02:30:00", "9999-12-31 23:59:59.999999")
 OF_SPARK_2 = {"org.apache.spark.version": "2.4.8"}
 
 
@@ -164,6 +165,19 @@ def test_times_that_spark_2_counted_are_refused_before_1900(
                 InputError, match=r"a\.parquet has a column 's' with a time before 1900 as Spark 2 count"
             ):
                 read(path, schema)
+
+
+@pytest.mark.parametrize("format", ["orc", "parquet"])
+def test_spark_agrees_on_a_wall_clock_that_it_wrote(tmp_path: Path, spark: SparkSession, format: str) -> None:
+    """In ORC it is a number, at any depth."""
+    clock = "CAST(d AS TIMESTAMP_NTZ)"
+    frame = spark.sql(
+        f"SELECT {clock} AS n, struct({clock} AS n) AS s FROM (SELECT explode(array{CLOCKS_OF_NTZ}) AS d)"
+    )
+    frame.coalesce(1).write.format(format).save(str(tmp_path / "t"))
+    (path,) = (tmp_path / "t").glob(f"*.{format}")
+    found = read(path, pa.schema([("n", WALL), ("s", pa.struct([("n", WALL)]))]), format, zone="America/New_York")
+    assert [(str(row["n"]), str(row["s"]["n"])) for row in found] == [(each, each) for each in CLOCKS_OF_NTZ]
 
 
 CLOCKS = st.none() | st.datetimes(*map(datetime.fromisoformat, ("1900-01-01", "2100-01-01")))

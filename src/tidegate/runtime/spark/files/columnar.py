@@ -92,7 +92,7 @@ class Columns:
         file = orc.ORCFile(source)
         there = self._there(path, file.schema)
         stripes = (file.read_stripe(stripe, columns=there) for stripe in range(file.nstripes))
-        times = Times(self.zone, julian=True)
+        times = Times(self.zone, julian=True, numbers=True)
         for rows in all_rows(stripes, file.nrows, path):
             yield rows, times
 

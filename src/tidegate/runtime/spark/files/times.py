@@ -36,11 +36,13 @@ class Times:
     zone    zone of times without a zone, UTC if None
     julian  whether days before 1582-10-15 are of the Julian calendar
     old     whether times before 1900 are as Spark 2 counted them: by that calendar, and by the clocks of a zone
+    numbers whether times of a wall clock are numbers of microseconds, as Spark writes them to ORC
     """
 
     zone: str | None = None
     julian: bool = False
     old: bool = False
+    numbers: bool = False
 
     def as_they_are(self, kind: pa.DataType) -> bool:
         """Whether columns of a type have the values of the file."""
@@ -60,7 +62,7 @@ class Times:
         found = column.type
         if pa.types.is_timestamp(found) and pa.types.is_timestamp(kind):
             return self._time(column, kind)
-        if pa.types.is_timestamp(kind) and (pa.types.is_integer(found) or pa.types.is_floating(found)):
+        if pa.types.is_timestamp(kind) and _is_number(found) and (kind.tz or not self.numbers):
             raise pa.ArrowInvalid("a number does not say its unit of time")  # Arrow takes it for microseconds
         if self.julian and pa.types.is_date32(found):
             return _gregorian(column)
@@ -100,6 +102,10 @@ class Times:
             fields.append(field.with_type(value.type))
             values.append(value)
         return pa.StructArray.from_arrays(values, fields=fields, mask=column.is_null())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _any_in(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
