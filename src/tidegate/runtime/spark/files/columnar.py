@@ -119,7 +119,7 @@ class Columns:
             if (name := rows_of[field_.name]) not in there:
                 columns.append(pa.nulls(rows.num_rows, field_.type))
                 continue
-            column = rows.column(name)
+            column = _called(rows.column(name), field_.type)
             if field_.name in self.kept and _encodes(column.type, field_.type):
                 columns.append(column)
                 continue
@@ -149,6 +149,29 @@ def _as_written(file: Any, times: Times) -> Times:
     days = version < b"3.0.0" or _OLD_DAYS in said
     of_96_bits = "INT96" in (file.schema.column(at).physical_type for at in range(file.metadata.num_columns))
     return replace(times, julian=days, old=(version < b"3.1.0" or _OLD_96_BITS in said) if of_96_bits else days)
+
+
+def _called(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """`column` with the names that `wanted` has for fields of structs: to Spark the case of a name is nothing."""
+    kind = _named_as(column.type, wanted)
+    return column if kind == column.type else column.view(kind)
+
+
+def _named_as(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """`found` with the names of `wanted`. Arrow would be without a field of another name, and give nulls for it."""
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        there = {each.name for each in found}
+        others = {each.name.lower(): each for each in wanted if each.name not in there}
+        same = {each.name: each for each in wanted}
+        fields = [(each, same.get(each.name) or others.get(each.name.lower(), each)) for each in found]
+        return pa.struct([each.with_name(of.name).with_type(_named_as(each.type, of.type)) for each, of in fields])
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        key, item = _named_as(found.key_type, wanted.key_type), _named_as(found.item_type, wanted.item_type)
+        return pa.map_(found.key_field.with_type(key), found.item_field.with_type(item))
+    if pa.types.is_list(wanted) and (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        made = pa.list_ if pa.types.is_list(found) else pa.large_list
+        return made(found.value_field.with_type(_named_as(found.value_type, wanted.value_type)))
+    return found
 
 
 def _encodes(kind: pa.DataType, values: pa.DataType) -> bool:
