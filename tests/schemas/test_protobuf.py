@@ -135,6 +135,7 @@ def read(data: list[bytes], of: Any = ALL.DESCRIPTOR) -> tuple[list[dict[str, An
     rows = pa.table(fields).to_pylist()
     for row in rows:
         if "counts" in row:
+            assert len(row["counts"]) == len(dict(row["counts"]))
             row["counts"] = dict(row["counts"])
     return rows, [cursor.records.reasons[code] for code in cursor.records.codes]
 
@@ -203,6 +204,33 @@ def test_fields_that_came_and_went() -> None:
 )
 def test_what_does_not_fit_says_why(data: bytes, reason: str) -> None:
     assert read([data])[1] == [reason]
+
+
+def test_entries_of_maps_that_come_again_or_lack_a_part() -> None:
+    """The last value of a key counts; a key or a value that is missing is its default, a message an empty one."""
+    file = file_of()
+    all_ = file.message_type[1]
+    entry = all_.nested_type.add(name="PlacesEntry")
+    entry.options.map_entry = True
+    add(entry, "key", "int32", 1, label=F.LABEL_OPTIONAL)
+    add(entry, "value", "message", 2, label=F.LABEL_OPTIONAL, type_name=".shop.Other")
+    add(all_, "places", "message", 301, label=F.LABEL_REPEATED, type_name=".shop.All.PlacesEntry")
+    of = message_class(file, "shop.All")
+    counts, places = b"\xe2\x12", b"\xea\x12"
+    data = [
+        counts + b"\x05\x0a\x01a\x10\x01" + counts + b"\x05\x0a\x01b\x10\x02" + counts + b"\x05\x0a\x01a\x10\x03",
+        counts + b"\x05\x0a\x01a\x10\x04" + counts + b"\x02\x10\x05" + counts + b"\x03\x0a\x01a",
+        places + b"\x02\x08\x07" + places + b"\x06\x08\x08\x12\x02\x08\x05" + places + b"\x00",
+        b"",
+    ]
+    rows, reasons = read([HEAD + each for each in data], of.DESCRIPTOR)
+    assert reasons == [""] * len(data)
+    wanted_maps = [of.FromString(each) for each in data]
+    assert [row["counts"] for row in rows] == [dict(each.counts) for each in wanted_maps]
+    assert [{key: value["x"] for key, value in row["places"]} for row in rows] == [
+        {key: value.x for key, value in each.places.items()} for each in wanted_maps
+    ]
+    assert [len(row["places"]) for row in rows] == [0, 0, 3, 0]
 
 
 @pytest.mark.parametrize("seconds", [-(2**63), -protobuf.MOST_S - 1, protobuf.MOST_S + 1, 2**63 - 1])

@@ -294,7 +294,10 @@ def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
     at = f"`{field.name}`" if what == "it" else f"{what[:-1]}.{field.name}`"
     rows = np.concatenate(found.rows) if found.rows else np.zeros(0, np.int64)
     if field.repeated:
-        return listed(rows, _values(cursor, field, found, rows, None, at), len(cursor), field.type)
+        values = _values(cursor, field, found, rows, None, at)
+        if field.is_map:
+            rows, values = _last_of_keys(rows, values)
+        return listed(rows, values, len(cursor), field.type)
     # The last value of a field counts.
     last = np.full(len(cursor), -1, np.int64)
     last[rows] = np.arange(len(rows))
@@ -302,10 +305,28 @@ def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
     if field.message is not None and len(there) < len(rows):
         twice = np.bincount(rows, minlength=len(cursor)) > 1
         cursor.fault(twice, f"{at} is there twice")
-    column = placed([(there, _values(cursor, field, found, rows, last[there], at))], len(cursor), field.type)
+    parts = [(there, _values(cursor, field, found, rows, last[there], at))]
+    if field.message is not None and not field.present and len(there) < len(cursor):
+        # An entry of a map without a value: it is an empty message.
+        missing = np.flatnonzero(last < 0)
+        end = cursor.end[missing]
+        parts.append((missing, _read(cursor.within(end.copy(), end, missing), field.message, at)))
+    column = placed(parts, len(cursor), field.type)
     if field.present or field.message is not None or len(there) == len(cursor):
         return column
     return pc.fill_null(column, _default(field))
+
+
+def _last_of_keys(rows: Ints, entries: pa.Array) -> tuple[Ints, pa.Array]:
+    """Rows and entries of maps without those whose key comes again in the same row: the last one counts."""
+    if not len(rows):
+        return rows, entries
+    keys = entries.field(0).dictionary_encode().indices.to_numpy().astype(np.int64)
+    _, again = np.unique((rows * (keys.max() + 1) + keys)[::-1], return_index=True)
+    if len(again) == len(rows):
+        return rows, entries
+    last = np.sort(len(rows) - 1 - again)
+    return rows[last], entries.take(pa.array(last))
 
 
 def _values(cursor: Cursor, field: Field, found: _Found, rows: Ints, chosen: Ints | None, at: str) -> pa.Array:
