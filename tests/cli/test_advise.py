@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -159,6 +160,14 @@ def test_files(table: pa.Table, tmp_path: Path) -> None:
     expected = tg.advise(texts, **asked).as_dict()
     for format in ("parquet", "csv", "json"):
         assert tg.advise(tmp_path / format, **asked).as_dict() == expected
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_times_that_spark_wrote_may_lie_in_any_year(tmp_path: Path, values: bool) -> None:
+    ever = [each and datetime.fromisoformat(each) for each in ("0001-01-01", "2026-01-01", None, "9999-12-31")]
+    rows = pa.table({"k": ["a"] * 4, "ts": pa.array(ever, pa.timestamp("us"))})
+    pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, store_schema=False)
+    assert read(tmp_path / "a.parquet", ["ts"], values=values)["ts"].to_pylist() == ever
 
 
 def test_a_record_of_a_file_lacks_a_value_if_all_other_columns_are_null(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from tidegate.errors import DefinitionError, InputError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
+_TIMES = {"coerce_int96_timestamp_unit": "us"}
+"""Spark writes times with 96 bits. As nanoseconds of 64 bits those before 1677 or behind 2262 would be others."""
+
 
 def read(path: str | Path, columns: Sequence[str], format: str | None = None, *, values: bool = False) -> pa.Table:
     """The columns `columns` of a file, or of all files in a folder, ordered by file name.
@@ -69,7 +72,7 @@ def _read(path: Path, columns: Sequence[str], format: str, values: bool) -> tupl
 
     try:
         if format == "parquet" and values:
-            with parquet.ParquetFile(path) as file:
+            with parquet.ParquetFile(path, **_TIMES) as file:
                 # The other columns may be large: they are reduced batch by batch.
                 parts = [_reduced(pa.Table.from_batches([batch]), columns) for batch in file.iter_batches()]
                 nothing = file.schema_arrow.empty_table()
@@ -77,7 +80,7 @@ def _read(path: Path, columns: Sequence[str], format: str, values: bool) -> tupl
         if format == "parquet":
             names = parquet.read_schema(path).names
             wanted = [name for name in names if name in columns]
-            return parquet.read_table(path, columns=wanted, partitioning=None), names
+            return parquet.read_table(path, columns=wanted, partitioning=None, **_TIMES), names
         table = csv.read_csv(path) if format == "csv" else json.read_json(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{str(path)!r} cannot be read as {format}: {error}") from None
