@@ -160,8 +160,8 @@ def test_an_offset_without_room_names_the_columns(spark: SparkSession) -> None:
 
 
 @contextmanager
-def case_sensitive(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(CASE_SENSITIVE, "true")
+def case_sensitive(spark: SparkSession, value: str = "true") -> Iterator[None]:
+    spark.conf.set(CASE_SENSITIVE, value)
     try:
         yield
     finally:
@@ -193,6 +193,8 @@ def test_names_that_differ_by_case_alone(spark: SparkSession) -> None:
             table.to_df()
     with pytest.raises(tg.DefinitionError, match=r"A record behind the steps has the columns 'k' and 'K'"):
         simple(columns(spark)).map_values({"K": "v"}).to_df()
+    with case_sensitive(spark, "True"):  # as Spark takes it from a command line
+        assert simple(columns(spark, "2 V"))
     with case_sensitive(spark):
         both = simple(columns(spark, "2 V"))
         (row,) = both.group_by_key().agg(v=tg.sum("v"), V=tg.sum("V"), K=tg.count()).to_df().collect()

@@ -62,7 +62,7 @@ def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
             continue
         if len(set(same)) < len(same):
             raise DefinitionError(f"{what} two columns {same[0]!r}. Rename or drop one of them.")
-        if spark.conf.get(CASE_SENSITIVE) != "true":
+        if str(spark.conf.get(CASE_SENSITIVE)).lower() != "true":
             raise DefinitionError(
                 f"{what} the columns {' and '.join(map(repr, same))}, whose names differ by case alone: Spark "
                 f'takes them for one. Rename one of them, or set spark.conf.set("{CASE_SENSITIVE}", "true").'
