@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,51 @@ def test_void_columns_and_intervals_of_days_are_carried(spark: SparkSession) -> 
 def test_deletions_that_are_no_booleans(spark: SparkSession, argument: str) -> None:
     with pytest.raises(tg.DefinitionError, match=r"`deleted` is '(missing', but the Data|text', a column of string)"):
         tg.table(columns(spark, "'false' text"), key="k", timestamp="ts", deleted=argument)
+
+
+# Types of Arrow that Spark reads as another one, with a value of each.
+READ_AS_OTHERS = {
+    "second": (pa.timestamp("s", "UTC"), datetime(2026, 7, 1, 2, 30, 1, tzinfo=UTC)),
+    "milli": (pa.timestamp("ms"), datetime(2026, 7, 1, 2, 30, 1, tzinfo=UTC).replace(tzinfo=None)),
+    "nano": (pa.timestamp("ns", "UTC"), datetime(2026, 7, 1, 2, 30, 1, tzinfo=UTC)),
+    "text": (pa.large_string(), "zürich"),
+    "binary": (pa.large_binary(), b"\xff"),
+    "fixed": (pa.binary(2), b"ab"),
+    "took": (pa.duration("s"), timedelta(hours=1)),
+    "coded": (pa.dictionary(pa.int32(), pa.string()), "a"),
+    "some": (pa.list_(pa.timestamp("ms", "UTC"), 1), [datetime(2026, 7, 1, tzinfo=UTC)]),
+    "parts": (pa.struct({"took": pa.duration("ms"), "text": pa.large_string()}), {"took": timedelta(1), "text": "b"}),
+    "pairs": (pa.map_(pa.large_string(), pa.timestamp("s", "UTC")), [("c", datetime(2026, 7, 1, tzinfo=UTC))]),
+}
+UNKNOWN = [pa.uint8(), pa.uint64(), pa.float16(), pa.date64(), pa.decimal256(40, 2), pa.list_(pa.uint16())]
+
+
+def test_types_that_spark_reads_as_others_leave_steps_and_operators(spark: SparkSession) -> None:
+    def giving(value: Any) -> Any:
+        return lambda row: value
+
+    values = {name: giving(value) for name, (_, value) in READ_AS_OTHERS.items()}
+    types = {name: kind for name, (kind, _) in READ_AS_OTHERS.items()}
+    wanted = {name: value for name, (_, value) in READ_AS_OTHERS.items()}
+    steps = simple(columns(spark)).map_values(values, types=types)
+    alone = steps.to_df().toArrow().to_pylist()
+    assert [{name: row[name] for name in wanted} for row in alone] == [wanted, wanted]
+    (last,) = steps.group_by_key().agg(**{name: tg.last(name) for name in wanted}).to_df().toArrow().to_pylist()
+    assert {name: last[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("kind", UNKNOWN, ids=str)
+def test_types_that_spark_lacks(spark: SparkSession, kind: pa.DataType) -> None:
+    frame = columns(spark)
+    steps = simple(frame).map_values({"x": lambda row: None}, types={"x": kind})
+    lacks = re.escape(f"a column 'x' of type {kind}, and Spark has no such type.")
+    with pytest.raises(tg.DefinitionError, match=f"^A record behind the steps has {lacks} Let the step give another"):
+        steps.to_df()
+    with pytest.raises(tg.DefinitionError, match=f"^A row of the result has {lacks} Let the step or function give an"):
+        steps.group_by_key().agg(x=tg.last("x")).to_df()
+    declared = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "x": kind})
+    with pytest.raises(tg.DefinitionError, match=f"^`schema` has {lacks} Use a type that Spark has, and cast the col"):
+        tg.stream(frame.withColumn("x", F.lit(1)), key="k", timestamp="ts", schema=declared)
 
 
 def test_a_predicate_that_gives_an_array(spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
-from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema, check_known
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
@@ -240,6 +240,7 @@ def _operate(
     _check_alike(node, inputs)
     tasks = task_count(op, frame)
     layout = _layout(node, inputs, tuning)
+    check_known(layout.output_schema, "A row of the result has a column", "Let the step or function give another type.")
     if op.regroup is None:
         check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -30,6 +29,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
 from tidegate.runtime.spark.attach import public
 from tidegate.runtime.spark.flow import spark_schema
+from tidegate.runtime.spark.frames.arrow import as_spark_reads
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG
 from tidegate.spec.pending import Pending, together
@@ -165,7 +165,7 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
 
 def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
     schema = stored_rows.schema(what, name)
-    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(_microseconds(schema)))
+    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(_as_spark_reads(schema)))
     return rows.select(*public(schema.names))
 
 
@@ -175,7 +175,7 @@ def _decoder(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             rows = stored_rows.rows(what, store, name, ended)
-            yield from rows.cast(_microseconds(rows.schema)).to_batches()
+            yield from rows.cast(_as_spark_reads(rows.schema)).to_batches()
 
     return run
 
@@ -200,10 +200,6 @@ def _store(entries: dict[tuple[int, int], list[tuple[int, bytes]]]) -> DictStore
     return store
 
 
-def _microseconds(schema: pa.Schema) -> pa.Schema:
-    """The schema with timestamps as Spark has them."""
-    return pa.schema([(field.name, _as_spark_has(field.type)) for field in schema])
-
-
-def _as_spark_has(kind: Any) -> Any:
-    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+def _as_spark_reads(schema: pa.Schema) -> pa.Schema:
+    """The schema with the types as which Spark reads its columns."""
+    return pa.schema([(field.name, as_spark_reads(field.type)) for field in schema])

@@ -1,10 +1,16 @@
-"""The Arrow types of Spark's columns, with any version of pyspark."""
+"""The Arrow types of Spark's columns, with any version of pyspark, and those that Spark reads or lacks."""
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tidegate.errors import DefinitionError
+from tidegate.spec.columns import public_name
+
+MAX_DIGITS = 38
+"""Most digits of Spark's decimals."""
 
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 """The largest timestamp of Spark (ms): Spark counts microseconds in 64 bits."""
@@ -16,3 +22,40 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
         return to_arrow_schema(schema)
+
+
+def check_known(schema: pa.Schema, what: str, remedy: str) -> None:
+    """Raise DefinitionError for a column whose type Spark lacks; `what` begins the message, `remedy` ends it."""
+    for field in schema:
+        try:
+            arrow_schema(StructType([StructField(field.name, from_arrow_type(field.type))]))
+        except (TypeError, ValueError):
+            raise DefinitionError(
+                f"{what} {public_name(field.name)!r} of type {field.type}, and Spark has no such type. {remedy}"
+            ) from None
+
+
+def as_spark_reads(kind: pa.DataType) -> pa.DataType:
+    """The type as which Spark reads values of `kind` from Arrow; a type that Spark lacks stays."""
+    if pa.types.is_dictionary(kind):
+        return as_spark_reads(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(as_spark_reads(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, as_spark_reads(field.type)) for field in kind])
+    if pa.types.is_map(kind):  # Spark 4.0 forgets that a value cannot be null, and then refuses the rows
+        return pa.map_(as_spark_reads(kind.key_type), as_spark_reads(kind.item_type))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= MAX_DIGITS else kind
+    return next((read for is_one, read in _READ_AS if is_one(kind)), kind)
+
+
+_READ_AS = (
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_duration, pa.duration("us")),
+    (pa.types.is_time64, pa.time64("ns")),
+)

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.runtime.spark.frames.arrow import check_known
 from tidegate.runtime.spark.frames.names import col
 
 _REGISTRY = "pyspark.pipelines.graph_element_registry"
@@ -91,4 +92,5 @@ def _struct(schema: Any) -> StructType:
         raise DefinitionTypeError(
             f"`schema` is {in_one_line(schema)}, not a pyarrow.Schema. Use pyarrow.schema([...])."
         )
+    check_known(schema, "`schema` has a column", "Use a type that Spark has, and cast the column to it.")
     return from_arrow_schema(schema)

@@ -6,7 +6,7 @@ of rows passes as one row, and `rows_of` takes it apart afterwards (decision 001
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.kernel.columns.arrays import array
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.runtime.spark.frames.arrow import as_spark_reads
 from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 
@@ -50,19 +51,17 @@ def _lists(rows: pa.Schema, column: str) -> pa.DataType:
 
 
 def _wire_type(type_: pa.DataType) -> pa.DataType:
-    return _each_timestamp(type_, lambda _: pa.int64())
+    return _each_timestamp(as_spark_reads(type_))
 
 
-def _each_timestamp(type_: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """`type_` with the timestamps in it replaced, at any depth of lists and structs."""
+def _each_timestamp(type_: pa.DataType) -> pa.DataType:
+    """`type_` with integers instead of the timestamps in it, at any depth of lists and structs."""
     if pa.types.is_timestamp(type_):
-        return replace(type_)
+        return pa.int64()
     if pa.types.is_list(type_):
-        return pa.list_(_each_timestamp(type_.value_type, replace))
+        return pa.list_(_each_timestamp(type_.value_type))
     if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _each_timestamp(field.type, replace)) for field in type_])
-    if pa.types.is_map(type_):  # Spark 4.0 forgets that a value cannot be null, and then refuses the rows
-        return pa.map_(type_.key_type, type_.item_type)
+        return pa.struct([(field.name, _each_timestamp(field.type)) for field in type_])
     return type_
 
 
@@ -113,7 +112,7 @@ def _number(number: Any, kind: pa.DataType) -> Any:
 def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Array]:
     """The rows of `part` in lists of up to `most`, by the name of their column."""
     row = schema.field(ROWS).type.value_type
-    columns = [array(_microseconds(part.column(field.name)).cast(field.type)) for field in row]
+    columns = [array(_as_spark_reads(part.column(field.name)).cast(field.type)) for field in row]
     name = ROWS if any(column.null_count for column in columns) else WHOLE_ROWS
     step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
@@ -130,13 +129,14 @@ def _wire(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(_each_timestamp(column.type, lambda stamp: pa.timestamp("us", stamp.tz)))
+def _as_spark_reads(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(as_spark_reads(column.type))
 
 
 def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
     """The rows, with the columns of `rows`, in the lists that `outgoing` made."""
     taken_apart = out.select(F.inline(F.coalesce(WHOLE_ROWS, ROWS)))
+    rows = pa.schema([field.with_type(as_spark_reads(field.type)) for field in rows])
     if all(_wire_type(field.type) == field.type for field in rows):
         return taken_apart  # Spark plans each node of a query anew in every batch
     return taken_apart.select(*[_public(field) for field in rows])
