@@ -17,6 +17,7 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     DecimalType,
@@ -24,10 +25,12 @@ from pyspark.sql.types import (
     LongType,
     StringType,
     StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from tidegate.errors import DefinitionError
 from tidegate.runtime.spark.sinks import Delta
 from tidegate.runtime.spark.sinks.delta_table import DeltaTarget, Files
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Written
@@ -167,3 +170,62 @@ def test_an_older_driver_that_still_runs_adds_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(DeltaTarget, "_table", lambda self: old.pop() if old else real(self))
     target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))
     assert there(tmp_path) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "message"),
+    [
+        (["v", "v"], "names the column 'v' twice"),
+        (["list"], "has 'list', which is array<bigint>: a table cannot be partitioned"),
+        (["price"], r"has 'price', which is decimal\(10,2\): a table cannot be partitioned"),
+        (["price", "v", "list"], "a table cannot be partitioned"),
+        (["w"], "has 'w', but the rows have no such column"),
+    ],
+)
+def test_columns_by_which_a_table_cannot_be_partitioned(tmp_path: Path, partition_by: list[str], message: str) -> None:
+    """A negative decimal made a table that nobody could read; the others failed in the first batch."""
+    fields = (
+        StructField("v", LongType()),
+        StructField("list", ArrayType(LongType())),
+        StructField("price", DecimalType(10, 2)),
+    )
+    with pytest.raises(DefinitionError, match=message):
+        Delta(tmp_path / "t", partition_by=partition_by).target(Rows(None, fields, (), once=True, mode="append"))
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_table_is_not_partitioned_by_all_of_its_columns(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"has all columns of the rows, v, k\.x, so that nothing is left"):
+        Delta(tmp_path, partition_by=["v", "k.x"]).target(Rows(None, FIELDS, (), once=True, mode="append"))
+
+
+def test_an_upsert_into_an_append_only_table_is_refused(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, SCHEMA.empty_table(), configuration={"delta.appendOnly": "true"})
+    with pytest.raises(DefinitionError, match=r"is append-only \(delta.appendOnly\), and an upsert replaces rows"):
+        made(tmp_path, "upsert")
+    target = made(tmp_path, "append")
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1))))
+    assert there(tmp_path) == [("a", 1)]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_nested_column_may_take_more_nulls_than_the_rows_have(tmp_path: Path, mode: str) -> None:
+    """Spark's tables take nulls in arrays; an array that Spark makes of columns has none."""
+    inner = StructType([StructField("x", ArrayType(LongType(), False), False)])
+    nested = StructType([StructField("k", StringType()), StructField("s", inner)])
+    wide = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=True)))])
+    write_deltalake(tmp_path / "wide", pa.schema([("k", pa.string()), ("s", wide)]).empty_table())
+    target = Delta(tmp_path / "wide").target(Rows(None, tuple(nested), ("k",), once=False, mode=mode))
+    assert isinstance(target, DeltaTarget)
+    schema = target._schema if mode == "append" else target._staged_schema
+    values = ("a", {"x": [1]}) if mode == "append" else ("a", {"x": [1]}, False)
+    for number in range(2):
+        target.commit(Batch("q", number, 5), staged(target, rows(values, schema=schema)))
+    assert there(tmp_path / "wide") == [("a", {"x": [1]})] * (2 if mode == "append" else 1)
+
+    Delta(tmp_path / "narrow").target(Rows(None, tuple(nested), ("k",), once=False, mode=mode))
+    more = StructType([StructField("x", ArrayType(LongType(), True), False)])
+    fields = (StructField("k", StringType()), StructField("s", more))
+    says = r"the column 's' as StructType.*contains_null=False.*the rows have it as StructType.*contains_null=True"
+    with pytest.raises(DefinitionError, match=says):
+        Delta(tmp_path / "narrow").target(Rows(None, fields, ("k",), once=False, mode=mode))

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import Column
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
 from tidegate.errors import CheckpointError, DefinitionError, TidegateError
 from tidegate.runtime.spark.files.all_rows import all_rows
@@ -127,12 +127,7 @@ class DeltaTarget(Target):
         deltalake = package()
         if not deltalake.DeltaTable.is_deltatable(self._path, self._options):
             self._check_names()
-            for name in partition_by:
-                if name not in self._schema.names:
-                    raise DefinitionError(
-                        f"`partition_by` has {name!r}, but the rows have no such column. They have "
-                        f"{', '.join(self._schema.names)}."
-                    )
+            self._check_partitions(partition_by)
             deltalake.DeltaTable.create(
                 self._path,
                 schema=deltalake.Schema(self._fields),
@@ -157,6 +152,29 @@ class DeltaTarget(Target):
                     "Rename one of them."
                 )
 
+    def _check_partitions(self, names: list[str]) -> None:
+        """Raise DefinitionError for columns by which a table cannot be partitioned."""
+        for name in names:
+            if name not in self._schema.names:
+                raise DefinitionError(
+                    f"`partition_by` has {name!r}, but the rows have no such column. They have "
+                    f"{', '.join(self._schema.names)}."
+                )
+            if names.count(name) > 1:
+                raise DefinitionError(f"`partition_by` names the column {name!r} twice.")
+            kind = self.rows.kind(name)
+            if isinstance(kind, StructType | ArrayType | MapType | DecimalType):
+                # Of a negative decimal deltalake 1.6 writes a value that nobody can read: "-3.-33".
+                raise DefinitionError(
+                    f"`partition_by` has {name!r}, which is {kind.simpleString()}: a table cannot be partitioned by "
+                    "such values here. Use a column of texts, whole numbers or days."
+                )
+        if len(names) == len(self._schema.names):
+            raise DefinitionError(
+                f"`partition_by` has all columns of the rows, {', '.join(names)}, so that nothing is left for the "
+                "files of the table. Leave one out."
+            )
+
     def _check(self, table: Any) -> None:
         """Raise DefinitionError if a column is missing, has another type, or must not be null."""
         there = {each.name: each for each in table.schema().fields}
@@ -169,7 +187,7 @@ class DeltaTarget(Target):
                     f"DeltaTable({self._path!r}).alter.add_columns([Field({name!r}, ...)]), or leave it out of the "
                     "rows."
                 )
-            if theirs.type != mine.type:
+            if not _takes(theirs.type, mine.type):
                 raise DefinitionError(
                     f"{self.place} has the column {name!r} as {_type_name(theirs.type)}, and the rows have it as "
                     f"{_type_name(mine.type)}. Cast the one or the other."
@@ -180,6 +198,12 @@ class DeltaTarget(Target):
                     f"{self.place} has a column {name!r} that must not be null, and the rows do not have it. Make it "
                     "nullable, or add it to the rows."
                 )
+
+        if self.rows.upserts and table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise DefinitionError(
+                f"{self.place} is append-only (delta.appendOnly), and an upsert replaces rows. Set the property to "
+                'false, or use mode="append".'
+            )
 
     def _table(self) -> Any:
         return package().DeltaTable(self._path, storage_options=self._options)
@@ -451,5 +475,23 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _takes(theirs: Any, mine: Any) -> bool:
+    """Whether a column of one type of Delta takes all values of another: the same, but it may take more nulls."""
+    if theirs == mine:
+        return True
+    if type(theirs) is not type(mine) or mine.type not in ("array", "map", "struct"):
+        return False
+    if mine.type == "array":
+        return theirs.contains_null >= mine.contains_null and _takes(theirs.element_type, mine.element_type)
+    if mine.type == "map":
+        values = theirs.value_contains_null >= mine.value_contains_null and _takes(theirs.value_type, mine.value_type)
+        return values and _takes(theirs.key_type, mine.key_type)
+    if [each.name for each in theirs.fields] != [each.name for each in mine.fields]:
+        return False
+    pairs = zip(theirs.fields, mine.fields, strict=True)
+    return all(one.nullable >= other.nullable and _takes(one.type, other.type) for one, other in pairs)
+
+
 def _type_name(kind: Any) -> str:
-    return str(getattr(kind, "type", kind)) if not hasattr(kind, "fields") else "struct"
+    """The type as text: of a nested one all of it, because the difference may be inside."""
+    return str(kind.type) if type(kind).__name__ == "PrimitiveType" else str(kind)
