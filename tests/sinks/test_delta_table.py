@@ -90,6 +90,11 @@ def test_an_upsert_replaces_and_deletes(tmp_path: Path, scheme: str) -> None:
     assert there(tmp_path / "t") == [("a", 2), ("d", 4)]
 
 
+def test_the_credentials_of_a_store_are_not_shown() -> None:
+    sink = Delta("s3://shop/visits", storage_options={"AWS_SECRET_ACCESS_KEY": "secret"})
+    assert "secret" not in repr(sink)
+
+
 @pytest.mark.parametrize(
     ("kind", "keys"),
     [

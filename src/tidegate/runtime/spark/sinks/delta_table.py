@@ -65,7 +65,7 @@ class Delta:
     mode: str | None = None
     name: str | None = None
     partition_by: Sequence[str] = ()
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def target(self, rows: Rows) -> Target:
         """The table, made if it is not there.
