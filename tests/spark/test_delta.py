@@ -463,6 +463,21 @@ def test_another_table_in_its_place(tmp_path: Path) -> None:
         writer.catalog().latest(start, None)
 
 
+def test_a_file_that_another_writer_removes_is_gone_though_it_encodes_the_path_in_another_way(tmp_path: Path) -> None:
+    """Some writers encode "=" and "*" in a path, others do not."""
+    writer = Writer(
+        tmp_path / "t", [*[field(*each) for each in TYPES.items()], field("day", "string")], partitions=["day"]
+    )
+    for name, path in (("day=*/a b.parquet", "day=*/a%20b.parquet"), ("c+d.parquet", "c+d.parquet")):
+        added = writer.add(name, [record(0)], partitionValues={"day": "*"})
+        writer.commit(added)
+        writer.commit({"remove": {"path": path, "dataChange": True, "deletionTimestamp": 0}}, operation="DELETE")
+        assert added["add"]["path"] != path
+    writer.commit(writer.add("day=*/e.parquet", [record(1)], partitionValues={"day": "*"}))
+    table = writer.catalog()
+    assert batches(table, table.initial(), None)[0] == [["day=*/e.parquet"]]
+
+
 def test_clones_are_refused(tmp_path: Path) -> None:
     for at, (more, message) in enumerate(
         [

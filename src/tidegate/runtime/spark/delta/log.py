@@ -228,8 +228,10 @@ def _checkpoints(names: Collection[str]) -> dict[int, list[str]]:
 
 
 def _key(action: Action) -> tuple[str, str]:
+    """The file of an action: two writers may encode one path in two ways."""
     vector = action.get("deletionVector") or {}
-    return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+    deleted = f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+    return unquote(action["path"]), deleted
 
 
 def _plain(action: Any) -> Any:
