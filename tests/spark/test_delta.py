@@ -506,6 +506,43 @@ def test_versions_that_are_gone(tmp_path: Path) -> None:
         Log(Root(f"file:{writer.path}")).snapshot()
 
 
+@pytest.mark.parametrize(
+    ("hint", "gone"),
+    [
+        ('{"version": 6, "size": 9}', True),
+        ('{"version": 3}\n', True),
+        ('{"version": 2}', False),
+        ("{", False),
+        ("[]", False),
+        ("{}", False),
+        (None, False),
+    ],
+)
+def test_a_stream_that_is_behind_does_not_wait_for_versions_that_are_gone(
+    tmp_path: Path, hint: str | None, gone: bool
+) -> None:
+    """A query reads version after version, and the log of the table is cleaned up in front of it."""
+    writer = Writer(tmp_path / "t")
+    for n in range(6):
+        writer.append([record(n)])
+    table = writer.catalog(starting=0)
+    end = table.latest(table.initial(), 2)
+    assert end["version"] == 2
+    log = tmp_path / "t" / "_delta_log"
+    if hint is not None:
+        (log / "_last_checkpoint").write_text(hint)
+    assert table.latest(end, 1)["version"] == 3
+    behind = writer.catalog(starting=0)
+    assert behind.latest(behind.initial(), 2) == end
+    for version in range(6):
+        (log / f"{version:020}.json").unlink()
+    if gone:
+        with pytest.raises(InputError, match="has no version 3 any more"):
+            behind.latest(end, None)
+    else:
+        assert behind.latest(end, None) == end
+
+
 UUID = "0f5a3c5e-93cc-4b49-a5d8-3ff9f8c3b1d2"
 PAIRS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(

@@ -105,6 +105,14 @@ class Log:
         """The versions whose commits are there."""
         return sorted(int(match[1]) for match in map(_COMMIT.fullmatch, self._names()) if match)
 
+    def checkpointed(self) -> int:
+        """The version of the newest checkpoint by the file that names it; -1 if there is no such file."""
+        try:
+            (about,) = self._of_lines("_last_checkpoint")
+            return int(about["version"])
+        except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):  # a hint, and no more
+            return -1
+
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version, or at the newest one. Raises InputError if the log lacks a version for it."""
         names = self._names()

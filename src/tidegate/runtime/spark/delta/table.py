@@ -163,7 +163,7 @@ class Table:
         """The files with new rows in a commit, None if there is no such version yet."""
         commit = self._commits.get(version) or self.log.commit(version)
         if commit is None:
-            if not self._commits and max(self.log.versions(), default=version) > version:
+            if self._passed(version) and self.log.commit(version) is None:
                 raise self.log.lost(version)
             return None
         if version not in self._commits:
@@ -172,6 +172,13 @@ class Table:
             self._commits = {number: each for number, each in self._commits.items() if number >= version - 1000}
             self._commits[version] = commit
         return [] if commit.removes and self.skip_changes else commit.adds
+
+    def _passed(self, version: int) -> bool:
+        """Whether the table has come to a version or further, as far as a look into its log says."""
+        if not self._commits:
+            return max(self.log.versions(), default=-1) >= version
+        # Each look that finds nothing new reads one small file. A log loses commits in front of a checkpoint alone.
+        return self.log.checkpointed() >= version
 
     def _check_commit(self, commit: Commit) -> None:
         """Raises InputError for a commit that does more than add rows, unless it may be passed over."""
