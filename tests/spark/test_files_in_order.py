@@ -313,6 +313,12 @@ def test_a_zone_that_only_java_knows() -> None:
         typed(at, "at", instants, "a.orc", "GMT+2")
 
 
+def test_a_time_of_a_wall_clock_in_the_name_of_a_folder_is_in_no_zone() -> None:
+    at, local = "2026-01-01 00:30:00", pa.timestamp("us")
+    assert typed(at, "at", local, "a.orc", "Europe/Paris") == pa.scalar(datetime.fromisoformat(at), local)
+    assert typed(None, "at", local, "a.orc", "Europe/Paris").as_py() is None
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_folder_with_a_value_of_another_type(spark: SparkSession, tmp_path: Path, format: str) -> None:
     write(tmp_path / "in" / "at=yesterday" / f"0.{format}", [record(0, 0)], NS)

@@ -89,12 +89,14 @@ def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str |
 
 
 def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: str) -> pa.Scalar:
-    """The value of a folder as `kind`; a time without a zone is in `zone`. Raises InputError if it is no such value."""
+    """The value of a folder as `kind`; an instant without a zone is in `zone`. Raises InputError if it is none."""
     text = pa.scalar(value, pa.string())
     try:
         if not pa.types.is_timestamp(kind) or value is None or _ZONED.search(value):
             return text.cast(kind)
         wall_clock = text.cast(pa.timestamp(kind.unit))
+        if kind.tz is None:
+            return wall_clock
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(
             f"The file {file} lies in a folder {folder}={value}, which is no {kind}: {error}. Rename the folder, "
