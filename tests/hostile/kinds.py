@@ -62,7 +62,9 @@ VALUES: dict[str, Kind] = {
     "decimal": Kind("pa.decimal128(12, 3)", _one_of(*map(Decimal, ("0.001", "-7.250", "12345.678")))),
     "binary": Kind("pa.binary()", _one_of(b"", b"x", b"\xff\x00")),
     "list": Kind("pa.list_(pa.int64())", _list),
-    "struct": Kind('pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])', _struct),
+    "struct": Kind(
+        'pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.list_(pa.string()), nullable=False)])', _struct
+    ),
     "map": Kind("pa.map_(pa.string(), pa.int64())", _map),
     "structs": Kind('pa.list_(pa.struct([("a", pa.int64()), ("s", pa.string())]))', _structs),
 }

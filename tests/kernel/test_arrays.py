@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tidegate.kernel.columns.arrays import array, plain_columns
+from tidegate.kernel.columns.arrays import array, as_schema, as_type, plain_columns
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
@@ -49,3 +53,43 @@ def test_columns_of_users_become_plain(column: pa.Array, kind: pa.DataType) -> N
     assert found.schema.types == [kind, pa.int64()]
     assert found.to_pylist() == rows.to_pylist()
     assert plain_columns(found) is found
+
+
+def struct_of(nullable: bool, zone: str) -> pa.StructType:
+    return pa.struct([pa.field("a", pa.int64(), nullable), pa.field("t", pa.timestamp("us", zone), nullable)])
+
+
+STRUCTS: list[Any] = [{"a": 1, "t": 5}, None, {"a": 2, "t": 7}]
+NESTED: dict[str, tuple[Any, list[Any]]] = {
+    "struct": (lambda kind: kind, STRUCTS),
+    "list": (lambda kind: pa.list_(pa.field("element", kind)), [STRUCTS, None, [], [None]]),
+    "map": (lambda kind: pa.map_(pa.string(), kind), [[("x", STRUCTS[0]), ("y", None)], None, []]),
+    "list in struct": (lambda kind: pa.struct([("l", pa.list_(kind))]), [{"l": [None, STRUCTS[2]]}, None, {"l": None}]),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@given(
+    has=st.tuples(st.booleans(), st.sampled_from(["UTC", "Asia/Tokyo"])),
+    wants=st.booleans(),
+    bounds=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+)
+def test_null_structs_are_cast_to_a_type_whose_fields_are_never_null(
+    name: str, has: tuple[bool, str], wants: bool, bounds: tuple[int, int]
+) -> None:
+    """Spark's types say of a field that it is never null, also where the struct itself may be."""
+    around, values = NESTED[name]
+    column = pa.array(values, around(struct_of(*has)))
+    kind = around(struct_of(wants, "UTC"))
+    plain = pa.array(values, kind)
+    for given_column, expected in ((column, plain), (column[slice(*bounds)], plain[slice(*bounds)])):
+        found = as_type(given_column, kind)
+        found.validate()
+        assert (found.type, found.to_pylist()) == (kind, expected.to_pylist())
+    rows = pa.table({"x": pa.chunked_array([column, column[1:]]), "n": range(2 * len(column) - 1)})
+    schema = pa.schema([("x", kind), ("n", pa.int32())])
+    for some in (rows, rows.combine_chunks().to_batches()[0]):
+        assert as_schema(some, schema).schema == schema
+        assert as_schema(some, schema)["x"].to_pylist() == [*plain.to_pylist(), *plain[1:].to_pylist()]
+    with pytest.raises(ValueError, match="rows with the columns"):
+        as_schema(rows, pa.schema(list(schema)[::-1]))

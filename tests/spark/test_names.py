@@ -298,6 +298,19 @@ def test_void_columns_and_intervals_of_days_are_carried(spark: SparkSession) -> 
     assert [(row["v"], row["deleted"]) for row in rows] == [(0, False), (1, False)]
 
 
+def test_null_structs_whose_fields_are_never_null_are_carried(spark: SparkSession) -> None:
+    """As `from_avro` makes them of records that may be missing."""
+    struct = "if(id = 1, null, struct(id a, timestamp_seconds(id) t)) x"
+    frame = columns(spark, struct, "array(if(id = 1, null, struct(id a))) xs")
+    assert not any(field.nullable for field in frame.schema["x"].dataType)
+    (row,) = simple(frame).group_by_key().agg(x=tg.first("x"), y=tg.last("x"), xs=tg.last("xs")).to_df().collect()
+    assert (row["x"].a, row["y"], row["xs"]) == (0, None, [None])
+    assert [row["x"] is None for row in simple(frame).filter(lambda row: True).to_df().collect()] == [False, True]
+    table = tg.table(frame, key="v", timestamp="ts").map_values({"x": "x"})
+    joined = table.outer_join(tg.table(frame.drop("x"), key="v", timestamp="ts", name="other"))
+    assert {row["v"]: row["x"] is None for row in joined.to_df().collect()} == {0: False, 1: True}
+
+
 @pytest.mark.parametrize("argument", ["missing", "text"])
 def test_deletions_that_are_no_booleans(spark: SparkSession, argument: str) -> None:
     with pytest.raises(tg.DefinitionError, match=r"`deleted` is '(missing', but the Data|text', a column of string)"):

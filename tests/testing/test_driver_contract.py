@@ -505,6 +505,19 @@ def test_floating_keys_group_as_sparks_do(kind: pa.DataType, function: bool) -> 
     assert sorted(row["n"] for row in driver.read_output()) == [1, 2, 2, 2, 4, 4]
 
 
+def test_a_null_struct_whose_fields_are_never_null() -> None:
+    kind = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    columns = [("user", pa.string()), ("v", kind), ("ts", pa.int64()), ("deleted", pa.bool_())]
+    one, other = (tg.table(n, key="user", timestamp="ts", deleted="deleted", schema=pa.schema(columns)) for n in "ab")
+    joined = one.outer_join(other.map_values({"w": "v"}))
+    driver, rows = TopologyTestDriver(joined), []
+    for ts, (name, value) in enumerate((("a", None), ("b", {"a": 1}), ("a", {"a": 2}), ("b", None))):
+        driver.pipe_batch([record("A", ts, v=value, deleted=False), record("B", ts, deleted=True)], name)
+        rows += [(row["v"], row["w"]) for row in driver.read_output() if row["user"] == "A"]
+        driver = TopologyTestDriver(joined, driver.state())
+    assert rows == [(None, None), (None, {"a": 1}), ({"a": 2}, {"a": 1}), ({"a": 2}, None)]
+
+
 def test_an_offset_that_is_no_whole_number_is_refused() -> None:
     stream = tg.stream("events", key="user", timestamp="ts", partition="p", offset="o")
     windows = tg.TimeWindows.of_size_with_no_grace("10 ms")

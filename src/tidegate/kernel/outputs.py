@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel.columns.arrays import as_schema, concat_tables
 from tidegate.kernel.exchange import retract_insert, to_stream
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.joins import late_records as late_in_joins
@@ -59,7 +60,7 @@ def emit(
         for output, part in zip(layout.op.all_outputs, parts, strict=True)
     ]
     shape = layout.output_schema.empty_table()
-    return pa.concat_tables([shape, *named], promote_options="default").cast(layout.output_schema), wake_at
+    return as_schema(concat_tables([shape, *named]), layout.output_schema), wake_at
 
 
 def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, flushed: pa.Table | None) -> pa.Table:

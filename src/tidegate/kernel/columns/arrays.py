@@ -92,6 +92,45 @@ def _changed(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> p
     return field.with_type(_plain(field.type, change))
 
 
+def as_type(column: Column, kind: pa.DataType) -> Column:
+    """The column cast to a type; a column that has it stays as it is.
+
+    Structs, lists and maps are cast part by part: Arrow's own cast refuses a null struct if one of its fields is never
+    null, although a null struct has no fields.
+    """
+    if column.type == kind:
+        return column
+    if not pa.types.is_nested(kind):
+        return column.cast(kind)
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([as_type(chunk, kind) for chunk in column.chunks], kind)
+    alike = pa.types.is_struct, pa.types.is_list, pa.types.is_map
+    if not any(is_one(column.type) and is_one(kind) for is_one in alike):
+        return column.cast(kind)
+    if not pa.types.is_struct(kind):
+        column = pa.concat_arrays([column])  # children of a slice are whole, its offsets are not
+        values = _pairs(column, kind) if pa.types.is_map(kind) else as_type(column.values, kind.value_type)
+        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, 0, [values])
+    if [field.name for field in column.type] != [field.name for field in kind]:
+        return column.cast(kind)
+    parts = [as_type(column.field(at), field.type) for at, field in enumerate(kind)]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+
+
+def _pairs(column: pa.MapArray, kind: pa.MapType) -> pa.StructArray:
+    """The entries of maps as entries of the type `kind`."""
+    parts = [as_type(column.keys, kind.key_type), as_type(column.items, kind.item_type)]
+    return pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
+
+
+def as_schema(rows: Rows, schema: pa.Schema) -> Rows:
+    """The rows with the columns of `schema`, which have the same names; each column as `as_type` casts it."""
+    if rows.schema.names != schema.names:
+        raise ValueError(f"rows with the columns {rows.schema.names} are not cast to {schema.names}")
+    columns = [as_type(column, kind) for column, kind in zip(rows.columns, schema.types, strict=True)]
+    return type(rows).from_arrays(columns, schema=schema)
+
+
 def concat_tables(tables: list[pa.Table]) -> pa.Table:
     """The rows of tables with the same columns; a column of type null takes the type of the other tables."""
     return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError, InputError
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, decoded, ints, pieces
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, as_schema, decoded, ints, pieces
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange import chunk_headers, hash_ranges, partial_aggregates, time_progress
 from tidegate.kernel.rows import grouping, row_ids
@@ -170,7 +170,7 @@ def with_schema(rows: pa.Table, layout: Layout) -> pa.Table:
         given if field.name in keys and pa.types.is_dictionary(given.type) else field
         for field, given in ((field, rows.schema.field(field.name)) for field in layout.schema)
     ]
-    return rows.cast(pa.schema(fields))
+    return as_schema(rows, pa.schema(fields))
 
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:

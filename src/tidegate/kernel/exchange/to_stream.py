@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError
-from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.columns.arrays import array, as_schema, ints
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
@@ -53,7 +53,7 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     columns |= {"ts": rows[TIMESTAMP], "empty": empty, "place": pa.array(np.arange(rows.num_rows))}
     if layout.op.passes_time:
         columns["kept"] = pa.repeat(True, rows.num_rows)
-    return pa.table(columns).cast(layout.forwarded) if layout.typed else pa.table(columns)
+    return as_schema(pa.table(columns), layout.forwarded) if layout.typed else pa.table(columns)
 
 
 def with_time(records: pa.Table, stream_time: int, silent: bool) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import instant_ms, later_ms
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.columns.arrays import ints
+from tidegate.kernel.columns.arrays import as_schema, concat_tables, ints
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -104,7 +104,7 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
         found = operator.own_rows(state, name)
     else:
         found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state, name)
-    found = pa.concat_tables([shape.empty_table(), *found], promote_options="default").select(shape.names).cast(shape)
+    found = as_schema(concat_tables([shape.empty_table(), *found]).select(shape.names), shape)
     return found if ended == (None, None) else _ending(layout, found, *ended)
 
 

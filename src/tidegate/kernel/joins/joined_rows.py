@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Flags, Ints, array
+from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, as_type
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.spec.columns import DELETED, ROW_ID, TIMESTAMP
@@ -69,7 +69,7 @@ def joined_rows(
     columns[TIMESTAMP] = pa.array(times)
     if deleted is not None:
         columns[DELETED] = pa.array(deleted)
-    return pa.table(columns).cast(layout.result_schema)
+    return as_schema(pa.table(columns), layout.result_schema)
 
 
 def _ids(layout: Layout, sides: tuple[pa.Table | None, pa.Table | None]) -> Any:
@@ -88,5 +88,5 @@ def _struct(types: dict[str, pa.DataType], table: pa.Table | None, rows: int, mi
     if not types:
         gone = np.zeros(rows, bool) if missing is None else missing
         return pa.array([None if one else {} for one in gone.tolist()], kind)
-    values = [array(table[f"v:{name}"]).cast(t) for name, t in types.items()]
+    values = [as_type(array(table[f"v:{name}"]), t) for name, t in types.items()]
     return pa.StructArray.from_arrays(values, fields=list(kind), mask=mask)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Ints, as_schema, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.rows.layout import Layout
@@ -55,4 +55,4 @@ def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, 
     more |= {STREAM_TIME: known_times(arrival_times(found))}
     for column, values in more.items():
         made = made.append_column(column, pa.array(values) if isinstance(values, np.ndarray) else values)
-    return made.select(layout.late_schema.names).cast(layout.late_schema)
+    return as_schema(made.select(layout.late_schema.names), layout.late_schema)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, concat_tables, ints, some_rows
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.sorting import far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
@@ -235,7 +235,7 @@ class StreamStreamJoin(JoinOperator):
         """Records of earlier batches, with arrivals from `first` on."""
         layout, count = self.layout, len(times)
         records = Records(
-            conformed(rows, side_columns(layout, side)).cast(layout.of_side(side).schema),
+            as_schema(conformed(rows, side_columns(layout, side)), layout.of_side(side).schema),
             layout.keys,
             hashes,
             times,

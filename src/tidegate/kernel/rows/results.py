@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.columns.arrays import array, as_schema, ints
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
@@ -34,7 +34,7 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     columns[TIMESTAMP] = rows["ts"]
     if layout.op.deletes:
         columns[DELETED] = rows["deleted"]
-    return pa.table(columns).cast(layout.result_schema)
+    return as_schema(pa.table(columns), layout.result_schema)
 
 
 def for_kind(layout: Layout, kind: str, rows: pa.Table, sort: bool = False) -> pa.Table:

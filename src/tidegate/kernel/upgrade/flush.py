@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.columns.arrays import ints
+from tidegate.kernel.columns.arrays import as_schema, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
 from tidegate.kernel.rows.layout import Layout
@@ -210,7 +210,7 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     if DELETED in schema.names:
         at = rows.schema.get_field_index(DELETED)
         rows = rows.set_column(at, DELETED, pc.fill_null(rows[DELETED], False))
-    return rows.select(schema.names).cast(schema)
+    return as_schema(rows.select(schema.names), schema)
 
 
 def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows.layout import Layout
@@ -36,5 +37,5 @@ def _changes(layout: Layout, batch: Batch) -> pa.Table:
         deleted = records["deleted"]
         kept = {name: pc.if_else(deleted, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {TIMESTAMP: records["ts"], DELETED: deleted}
-    rows = pa.table(columns).cast(layout.result_schema)
+    rows = as_schema(pa.table(columns), layout.result_schema)
     return rows.append_column(SEEN, records["seen"]) if layout.op.buffers_by_stream_time else rows

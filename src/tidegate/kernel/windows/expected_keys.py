@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, show_instant
-from tidegate.kernel.columns.arrays import plain_columns
+from tidegate.kernel.columns.arrays import as_schema, plain_columns
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.conversion import MISFITS, converter
@@ -139,7 +139,7 @@ def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
     for name, aggregation in layout.op.aggregations:
         columns[name] = _nothing(layout, aggregation, schema.field(name).type, *first).take(every)
     columns[TIMESTAMP] = np.repeat(layout.aligned.end_ms(starts) - 1, n)
-    return results.known(layout, pa.table(columns).cast(schema))
+    return results.known(layout, as_schema(pa.table(columns), schema))
 
 
 def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, window: tuple[int, int]) -> pa.Array:

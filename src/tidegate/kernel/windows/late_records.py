@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import ints
+from tidegate.kernel.columns.arrays import as_schema, ints
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times, known_times
@@ -69,4 +69,4 @@ def _shaped(layout: Layout, found: pa.Table, start: Any, end: Any, reason: Any, 
     columns[TIMESTAMP] = known_times(found["ts"])
     columns[REASON] = pa.repeat(reason, found.num_rows) if isinstance(reason, str) else reason
     columns |= {LATE_BY: by, STREAM_TIME: known_times(arrival_times(found))}
-    return pa.table(columns).select(layout.late_schema.names).cast(layout.late_schema)
+    return as_schema(pa.table(columns).select(layout.late_schema.names), layout.late_schema)

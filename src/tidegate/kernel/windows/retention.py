@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import concat_tables
+from tidegate.kernel.columns.arrays import as_schema, concat_tables
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -53,7 +53,8 @@ def rows(layout: Layout, state: State) -> pa.Table:
         return schema.empty_table()
     # An aggregate that was added later is null in windows that had closed.
     found = concat_tables([schema.empty_table(), *stored]).select(schema.names)
-    return found.filter(pa.array(later_ms(closed_at(layout, found), retention) > state.stream_time)).cast(schema)
+    readable = later_ms(closed_at(layout, found), retention) > state.stream_time
+    return as_schema(found.filter(pa.array(readable)), schema)
 
 
 def _logs(state: State) -> State:

@@ -18,6 +18,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from tidegate.errors import DefinitionError, TidegateWarning, warn
 from tidegate.instants import show_ms
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.exchange.decoding import read
 from tidegate.kernel.exchange.packing import combines, pack, with_schema
 from tidegate.kernel.rows.layout import Layout
@@ -98,7 +99,7 @@ class Packer:
             return batch
         rows = pa.Table.from_batches([batch])
         if self.given is not None:
-            rows = rows.cast(self.given)  # Spark's rows are in the time zone of the session
+            rows = as_schema(rows, self.given)  # Spark's rows are in the time zone of the session
         rows = read(self.layout.op, self.branch, rows)
         for field in self.layout.schema:
             if field.name not in rows.schema.names:

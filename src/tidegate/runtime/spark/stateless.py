@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.errors import DefinitionError
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
 from tidegate.runtime.spark.frames.arrow import arrow_schema, as_spark_reads, check_known
@@ -68,9 +69,9 @@ class _Stepper:
         numbered_names = self.out.names
         for batch in renamed(batches, self.arrived.names):
             # Spark's rows are in the time zone of the session.
-            records = pa.Table.from_batches([batch]).cast(self.arrived)
+            records = as_schema(pa.Table.from_batches([batch]), self.arrived)
             rows = map_filter.apply_steps(self.steps, records)
-            done = rows.select(self.schema.names).cast(self.schema)
+            done = as_schema(rows.select(self.schema.names), self.schema)
             yield from renamed(done.to_batches(), numbered_names)
 
 

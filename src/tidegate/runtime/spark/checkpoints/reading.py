@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel.choice import operator_of
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.inspect import stored_rows
 from tidegate.kernel.inspect.pending import pending as waits
 from tidegate.kernel.state.state import State
@@ -175,7 +176,7 @@ def _decoder(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             rows = stored_rows.rows(what, store, name, ended)
-            yield from rows.cast(_as_spark_reads(rows.schema)).to_batches()
+            yield from as_schema(rows, _as_spark_reads(rows.schema)).to_batches()
 
     return run
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files import place
 from tidegate.runtime.spark.files.columnar import Columns, OrderedFiles
@@ -242,7 +243,7 @@ class AsRead(RowDecoder):
     def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             clock = [batch.schema.field(WALL_CLOCK)] if WALL_CLOCK in batch.schema.names else []
-            yield batch.cast(pa.schema([*self.wanted, *clock]))
+            yield as_schema(batch, pa.schema([*self.wanted, *clock]))
 
 
 def _line() -> Column:

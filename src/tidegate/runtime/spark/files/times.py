@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import flags
+from tidegate.kernel.columns.arrays import as_type, flags
 
 _FIRST_DAY = -141427
 """1582-10-15, the first day that has the same number in both calendars."""
@@ -55,7 +55,7 @@ class Times:
         Raises ArrowInvalid or ArrowNotImplementedError if it does not fit, OldTimeError for a time that only Spark can
         read.
         """
-        return self._as_times(column, kind).cast(kind)
+        return as_type(self._as_times(column, kind), kind)
 
     def _as_times(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
         """`column`, with the times in it, at any depth, as in `kind`; other values have the types of the file."""

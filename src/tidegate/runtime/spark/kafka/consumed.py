@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructType
 
 from tidegate.errors import DefinitionError, InputError
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
 from tidegate.runtime.spark.kafka.plain import HANDED_OVER, FirstWorker
@@ -213,7 +214,7 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = [name for name in schema.names if name not in HANDED_OVER.names]
         records = chain.from_iterable(self._records(span, names) for span in partition.spans)
         for batch in records if self._reader is None else self._reader(records):
-            yield batch.cast(schema)
+            yield as_schema(batch, schema)
 
     def _records(self, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
         several = "partition" in names and isinstance(self._schema["partition"].dataType, StringType)

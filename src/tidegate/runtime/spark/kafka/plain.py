@@ -39,7 +39,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.kernel.columns.arrays import Flags, flags
+from tidegate.kernel.columns.arrays import Flags, as_schema, flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.alike import Alike, Field
@@ -347,7 +347,7 @@ class Joiner(RowDecoder):
         rows = plain.select(schema.names)
         others = pa.Table.from_batches(odd)
         if others.num_rows:
-            rows = pa.concat_tables([rows, others.select(schema.names).cast(schema)])
+            rows = pa.concat_tables([rows, as_schema(others.select(schema.names), schema)])
             rows = rows.take(pa.array(np.argsort(rows[AT].to_numpy(), kind="stable")))
         yield from rows.drop_columns(AT).combine_chunks().to_batches()
 

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.kernel.columns.arrays import Flags
+from tidegate.kernel.columns.arrays import Flags, as_type
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted
@@ -222,7 +222,8 @@ class Judge:
                 found = decoder(batch.column(decoder.what))
                 columns += [found.rows, found.reasons, found.numbers]
             yield pa.record_batch(
-                [column.cast(each.type) for column, each in zip(columns, self.schema, strict=True)], schema=self.schema
+                [as_type(column, each.type) for column, each in zip(columns, self.schema, strict=True)],
+                schema=self.schema,
             )
 
 

@@ -26,6 +26,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
 from tidegate.errors import CheckpointError, DefinitionError, TidegateError
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
@@ -379,7 +380,7 @@ def _reader(rows: Staged, files: list[Path]) -> pa.RecordBatchReader:
         for file in files:
             with pq.ParquetFile(file) as source:
                 for batch in all_rows(source.iter_batches(), source.metadata.num_rows, str(file)):
-                    yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
+                    yield from as_schema(pa.Table.from_batches([batch]), rows.schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
 

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.errors import InputError
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.frames.names import numbers
 
 INLINE_BYTES = 1 << 20
@@ -148,7 +149,7 @@ class _Held:
     def take(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        rows = rows.select(self._columns).rename_columns(self.lane.schema.names).cast(self.lane.schema)
+        rows = as_schema(rows.select(self._columns).rename_columns(self.lane.schema.names), self.lane.schema)
         for name in self.lane.key:
             if rows.column(name).null_count:
                 raise InputError(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.kernel.columns.arrays import array
+from tidegate.kernel.columns.arrays import array, as_type
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.frames.arrow import as_spark_reads
 from tidegate.runtime.spark.frames.names import col
@@ -112,7 +112,7 @@ def _number(number: Any, kind: pa.DataType) -> Any:
 def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Array]:
     """The rows of `part` in lists of up to `most`, by the name of their column."""
     row = schema.field(ROWS).type.value_type
-    columns = [array(_as_spark_reads(part.column(field.name)).cast(field.type)) for field in row]
+    columns = [array(as_type(_as_spark_reads(part.column(field.name)), field.type)) for field in row]
     name = ROWS if any(column.null_count for column in columns) else WHOLE_ROWS
     step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
@@ -124,13 +124,13 @@ def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Arra
 def _wire(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
     length = max((len(column) for column in columns.values()), default=0)
     return pa.table(
-        [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(length, f.type) for f in schema],
+        [as_type(columns[f.name], f.type) if f.name in columns else pa.nulls(length, f.type) for f in schema],
         schema=schema,
     )
 
 
 def _as_spark_reads(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(as_spark_reads(column.type))
+    return as_type(column, as_spark_reads(column.type))
 
 
 def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
