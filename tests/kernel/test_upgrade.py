@@ -800,3 +800,26 @@ def test_a_new_aggregate_behind_a_join_is_null_where_it_would_be_partial(
     rows = {row["window"]: (row["n"], row["s"], row["m"]) for row in driver.read_output() if "m" in row}
     assert rows[both] == (3, None, None)
     assert [found for window, found in rows.items() if window[0] > 98] == [(1, 5, 5)] * (2 if kind == "hopping" else 1)
+
+
+@pytest.mark.parametrize("join", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_records_in_another_order_are_refused_as_on_spark(join: bool, ordered: bool) -> None:
+    """The driver numbers records that have no order, and remembers that the plan gave none."""
+
+    def plan(ordered: bool) -> Any:
+        order = {"partition": "p", "offset": "o"} if ordered else {}
+        one, other = (tg.stream(name, key="k", timestamp="ts", stream_time="max", **order) for name in ("one", "other"))
+        if join:
+            return one.join(other, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+        return one.group_by_key().windowed_by(TEN).count()
+
+    driver = TopologyTestDriver(plan(ordered))
+    assert driver.check_upgrade(plan(not ordered)).goes_on  # nothing is stored yet
+    driver.pipe_input({"k": "a", "ts": 1, "p": 0, "o": 0, "v": 1}, "one")
+    (change,) = driver.check_upgrade(plan(not ordered)).changes
+    words = "partition and offset" if ordered else "timestamps"
+    assert (change.what, change.before) == ("order", ", ".join([words] * (2 if join else 1)))
+    with pytest.raises(tg.CheckpointError, match="order: records would be taken in another order"):
+        TopologyTestDriver(plan(not ordered), state=driver.state())
+    assert driver.check_upgrade(plan(ordered)).changes == ()

@@ -6,6 +6,7 @@ and a picture.
 from tidegate.plan.diagram import Box, boxes, boxes_of, flowchart, mermaid
 from tidegate.plan.drawn import drawing, html, svg
 from tidegate.plan.graph import Edge, Node, graph
+from tidegate.plan.identity import order_of
 from tidegate.plan.nodes import (
     DROP,
     KEEP,
@@ -75,6 +76,7 @@ __all__ = [
     "merge_conflict",
     "mermaid",
     "operation",
+    "order_of",
     "result_columns",
     "root_of",
     "surprises",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.instants import show_ms
+from tidegate.plan.nodes import Stream
 from tidegate.plan.physical import Operation
 from tidegate.spec.aggregates import Aggregation, Fold, Reduce
 from tidegate.spec.columns import public_key
@@ -17,7 +18,7 @@ def identity(op: Operation) -> dict[str, str]:
     return kept | {
         "key": ", ".join(public_key(op.key)),
         "timestamp": op.stream.timestamp,
-        "order": "partition and offset" if op.stream.ordered else "timestamps",
+        "order": order_of(op.stream),
         "windows": str(op.windows),
         "grace": show_ms(op.windows.grace_ms if op.windows else 0),
         "aggregation": ", ".join(f"{name}={_identify(a)}" for name, a in op.aggregations),
@@ -29,13 +30,18 @@ def identity(op: Operation) -> dict[str, str]:
     }
 
 
+def order_of(stream: Stream) -> str:
+    """The order of the records of a stream."""
+    return "partition and offset" if stream.ordered else "timestamps"
+
+
 def _of_join(op: Operation) -> dict[str, str]:
     joined = op.joined
     assert joined is not None
     found = {
         "key": ", ".join(public_key(op.key)),
         "timestamp": ", ".join(side.timestamp for side in op.sides),
-        "order": ", ".join("partition and offset" if side.ordered else "timestamps" for side in op.sides),
+        "order": ", ".join(map(order_of, op.sides)),
         "join": f"{joined.how}{' with itself' if joined.self_join else ''}",
         "limit": _limits(op),
         "store": op.name,

@@ -26,7 +26,7 @@ from tidegate.spec.metrics import LEAVING, combined, numbers, store_of, timed
 from tidegate.spec.pending import Pending
 from tidegate.spec.upgrade import DRAIN, Change, Upgrade, other_operators, refusal
 from tidegate.testing.columns import check_columns
-from tidegate.testing.entries import Entry, check_input, check_names, entries_of
+from tidegate.testing.entries import Entry, check_input, check_names, entries_of, order_at
 from tidegate.testing.operators import operators
 from tidegate.testing.packing import columns_read, packed, with_clock
 from tidegate.testing.piped_order import numbered
@@ -67,7 +67,7 @@ class TopologyTestDriver:
 
     Raises:
         DefinitionTypeError: `state` is not the state of a driver.
-        CheckpointError: The state has another number of operators.
+        CheckpointError: The state has another number of operators, or its records were in another order.
 
     Examples:
         >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -96,6 +96,8 @@ class TopologyTestDriver:
                 )
             if self._nodes and len(state.stores) != len(self._nodes):
                 raise CheckpointError(refusal(other_operators(len(state.stores), len(self._nodes)).changes))
+            if reordered := _reordered(state.stores, state.entries, self._entries):
+                raise CheckpointError(refusal(reordered.values()))
             before = {(entry.place, entry.side): entry for entry in state.entries}
             for entry in self._entries:
                 if (known := before.get((entry.place, entry.side))) is not None:
@@ -465,11 +467,14 @@ class TopologyTestDriver:
             return other_operators(len(stores), len(nodes))
         other = TopologyTestDriver(table)
         changes: list[Change] = []
+        reordered = _reordered(stores, self._entries, other._entries)
         for place, (node, store) in enumerate(zip(nodes, stores, strict=True)):
             mine = [entry for entry in entries_of(plan, nodes) if entry.place == place]
             typed = bool(mine) and all(entry.types.declared for entry in mine)
             layout = other._layout(node, place) if typed else None
             found = compatibility.preview(store, node.op, layout, None)
+            if place in reordered:
+                found.append(reordered[place])
             changes += (replace(change, operator=node.op.stream.name) for change in found)
         if self._drained and not any(change.what == DRAIN for change in changes):  # no operator has a state
             changes.append(drain.change(drain.DONE))
@@ -492,3 +497,16 @@ class TopologyTestDriver:
         stores = tuple(store.copy() for store in self._stores)
         entries = tuple(entry.copy() for entry in self._entries)
         return DriverState(stores, entries, self._piped, self._wall_clock_ms, self._drained)
+
+
+def _reordered(stores: Sequence[DictStore], before: Sequence[Entry], after: Sequence[Entry]) -> dict[int, Change]:
+    """The changes of the order of records, by the place of an operator that has a state.
+
+    No layout tells them, because the driver gives partition and offset to records that have none.
+    """
+    orders = {place: (order_at(place, before), order_at(place, after)) for place in range(len(stores))}
+    return {
+        place: compatibility.other_order(was, now)
+        for place, (was, now) in orders.items()
+        if was != now and State.open(stores[place]) is not None
+    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import DefinitionError, InputError
-from tidegate.plan import Edge, Node, Plan, Stream, inputs_of
+from tidegate.plan import Edge, Node, Plan, Stream, inputs_of, order_of
 from tidegate.testing.column_types import Types
 from tidegate.testing.inputs import Inputs
 
@@ -47,6 +48,12 @@ def entries_of(plan: Plan, nodes: list[Node]) -> list[Entry]:
             inputs = Inputs.of(tuple(edge.stream for edge in node.sources if edge.side == side))
             found.append(Entry(place, side, inputs, inputs.types()))
     return found
+
+
+def order_at(place: int, entries: Sequence[Entry]) -> str:
+    """The order of the records of an operator's inputs, as `plan.identity` has it; "" without inputs."""
+    sources = [entry.inputs.branches[0] for entry in entries if entry.place == place]
+    return ", ".join(map(order_of, sources))
 
 
 def check_names(entries: list[Entry]) -> None:

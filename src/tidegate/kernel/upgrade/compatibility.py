@@ -140,6 +140,11 @@ def check(found: list[Change]) -> None:
         raise CheckpointError(refusal(found))
 
 
+def other_order(before: str, after: str) -> Change:
+    """The change of the order of records, by the words of `plan.identity`."""
+    return Change("order", before, after, _LOSES["order"])
+
+
 def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | None) -> list[Change]:
     """The changes between a store and an operator that would be started on it; the store stays as it is.
 
