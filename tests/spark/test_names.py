@@ -348,6 +348,16 @@ def test_types_that_spark_reads_as_others_leave_steps_and_operators(spark: Spark
     assert {name: last[name] for name in wanted} == wanted
 
 
+def test_text_of_static_frames_where_spark_has_large_types(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        keyed = simple(columns(spark, "array('ü', null) t")).filter(pc.field("k") == "A").group_by_key()
+        (row,) = keyed.agg(t=tg.last("t"), n=tg.count()).to_df().collect()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert (row["k"], row["t"], row["n"]) == ("A", ["ü", None], 2)
+
+
 @pytest.mark.parametrize("kind", UNKNOWN, ids=str)
 def test_types_that_spark_lacks(spark: SparkSession, kind: pa.DataType) -> None:
     frame = columns(spark)

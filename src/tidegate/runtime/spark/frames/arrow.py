@@ -16,12 +16,15 @@ MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 """The largest timestamp of Spark (ms): Spark counts microseconds in 64 bits."""
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is."""
+def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
+    """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is.
+
+    large  whether text and binary have Arrow's large types (`spark.sql.execution.arrow.useLargeVarTypes`)
+    """
     try:
-        return to_arrow_schema(schema, timezone="UTC")
+        return to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
-        return to_arrow_schema(schema)
+        return to_arrow_schema(schema, prefers_large_types=large)
 
 
 def check_known(schema: pa.Schema, what: str, remedy: str) -> None:
