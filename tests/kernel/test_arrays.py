@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns.arrays import array, as_schema, as_type, plain_columns
+from tidegate.kernel.columns.arrays import array, as_schema, as_type, plain_columns, raw
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
@@ -93,3 +93,21 @@ def test_null_structs_are_cast_to_a_type_whose_fields_are_never_null(
         assert as_schema(some, schema)["x"].to_pylist() == [*plain.to_pylist(), *plain[1:].to_pylist()]
     with pytest.raises(ValueError, match="rows with the columns"):
         as_schema(rows, pa.schema(list(schema)[::-1]))
+
+
+def test_values_that_python_does_not_have_as_bytes_and_numbers() -> None:
+    """Spark has texts that are no UTF-8, and instants past the year 9999."""
+    text = pa.array([b"a", b"\xff", None]).view(pa.string())
+    instant = pa.array([0, 2**60, None], pa.timestamp("us", "UTC"))
+    values = [(b"a", 0), (b"\xff", 2**60), (None, None)]
+    struct = pa.StructArray.from_arrays([text, instant], ["x", "t"])
+    as_dicts = [{"x": x, "t": t} for x, t in values]
+    assert raw(text).to_pylist() == [x for x, _ in values]
+    assert raw(pa.chunked_array([instant])).to_pylist() == [t for _, t in values]
+    assert raw(struct).to_pylist() == as_dicts
+    assert raw(pa.ListArray.from_arrays([0, 1, 3], struct)).to_pylist() == [as_dicts[:1], as_dicts[1:]]
+    lists = pa.FixedSizeListArray.from_arrays(text, 3)
+    assert raw(pa.MapArray.from_arrays([0, 1, 2], text[:2], instant[:2])).to_pylist() == [[each] for each in values[:2]]
+    assert raw(lists).to_pylist() == [[b"a", b"\xff", None]]
+    numbers = pa.array([1.5, None])
+    assert raw(numbers) is numbers

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows import conversion, map_filter
 from tidegate.kernel.rows.conversion import MISFITS, MisfitError, converter, fitted
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.windows import functions
@@ -286,3 +286,26 @@ def test_an_instant_that_python_does_not_have_is_an_error_that_says_so() -> None
     step = filter_of(lambda row: True, ("k",), tombstones=False)
     with pytest.raises(tg.AggregationError, match="the year 9999"):
         map_filter.apply_steps([step], pa.table({"k": ["a", "b"], "at": FAR}))
+
+
+def test_a_text_that_python_does_not_have_is_an_error_that_says_so() -> None:
+    text = pa.array([b"\xff", b"a"]).view(pa.string())
+    assert conversion.shown(text[0]) == "text that is not UTF-8"
+    with pytest.raises(tg.AggregationError) as caught:
+        conversion.column_as_python(text, "user", "`times`")
+    assert str(caught.value) == (
+        "`times` calls Python functions, and the column 'user' holds a text that is not UTF-8, which no text of Python "
+        'is. Nothing of this batch was emitted or stored. Use df.withColumn("user", F.make_valid_utf8("user")), filter '
+        "such records out before tg.stream(...), or use built-in aggregates and expressions."
+    )
+    step = filter_of(lambda row: True, ("k",), tombstones=False)
+    with pytest.raises(tg.AggregationError, match="the column 'k' holds a text that is not UTF-8"):
+        map_filter.apply_steps([step], pa.table({"n": [1, 2], "k": text}))
+
+
+def test_rows_are_shown_whatever_python_has() -> None:
+    text = pa.array([b"\xff", b"a"]).view(pa.string())
+    assert conversion.for_display(pa.table({"k": text, "at": FAR, "n": [1, None]})) == [
+        {"k": b"\xff", "at": 2**62, "n": 1},
+        {"k": b"a", "at": 0, "n": None},
+    ]

@@ -215,7 +215,15 @@ def test_final_results_are_known_by_key_and_window(windows: Any, marks: list[str
     ids=str,
 )
 def test_the_text_of_a_key(values: list[Any]) -> None:
-    keys = pa.table({"k": pa.array(values), "l": ["x"] * len(values)})
+    check_text_of(pa.array(values))
+
+
+def test_the_text_of_a_key_that_is_not_utf8() -> None:
+    check_text_of(pa.array([b"\xff", b"a", b"a,\xfe"]).view(pa.string()))
+
+
+def check_text_of(values: pa.Array) -> None:
+    keys = pa.table({"k": values, "l": ["x"] * len(values)})
     bounds = pa.table({"start": [0] * len(values), "end": [10] * len(values)})
     ids = row_ids.of_results(keys, bounds).to_pylist()
     assert len(set(ids)) == len(values)

@@ -43,8 +43,8 @@ def stream(frame: Any, **arguments: Any) -> tg.KStream:
     return tg.stream(frame, **(named | arguments))
 
 
-def windowed(frame: DataFrame, windows: tg.TimeWindows = WINDOWS) -> tg.TimeWindowedKStream:
-    return stream(frame).group_by_key().windowed_by(windows)
+def windowed(frame: DataFrame, windows: tg.TimeWindows = WINDOWS, **arguments: Any) -> tg.TimeWindowedKStream:
+    return stream(frame, **arguments).group_by_key().windowed_by(windows)
 
 
 def counts(frame: DataFrame) -> DataFrame:
@@ -643,3 +643,50 @@ def _java(home: Path, script: str) -> Path:
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
     return java
+
+
+# --- text that is not UTF-8 ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def no_text(spark: SparkSession) -> DataFrame:
+    """Two keys and two values that Spark takes for text, as `CAST(key AS STRING)` of Kafka's bytes."""
+    keys = "cast(if(id % 2 = 0, X'FFFE', X'41') as string) user"
+    values = "cast(if(id < 3, X'C328', X'80') as string) v"
+    return spark.sql(f"select {keys}, {values}, timestamp_seconds(id) ts, 0 partition, id offset from range(5)")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        tg.Suppressed.until_time_limit("9 s", tg.BufferConfig.max_records(1).emit_early_when_full(), clock="stream"),
+        tg.Suppressed.until_time_limit("9 s", tg.BufferConfig.max_bytes(80).emit_early_when_full(), clock="stream"),
+        tg.Suppressed.until_window_closes(tg.BufferConfig.max_bytes(9_000).shut_down_when_full()),
+    ],
+    ids=["records", "bytes", "strict"],
+)
+def test_text_that_is_not_utf8_passes_a_buffer_with_a_bound(no_text: DataFrame, how: Any) -> None:
+    table = windowed(no_text).agg(n=tg.count(), lo=tg.min("v"), all=tg.collect_list("v")).suppress(how)
+    rows = table.to_df().select(F.hex("user"), "n", F.hex("lo"), F.expr("transform(all, one -> hex(one))")).collect()
+    assert max(tuple(row) for row in rows if row[0] == "FFFE") == ("FFFE", 3, "80", ["C328", "C328", "80"])
+    assert max(tuple(row) for row in rows if row[0] == "41") == ("41", 2, "80", ["C328", "80"])
+
+
+def test_python_functions_and_partitions_refuse_text_that_is_not_utf8(no_text: DataFrame) -> None:
+    steps: dict[str, Callable[[], DataFrame]] = {
+        "`v` calls Python functions, and the column 'v' holds a text that is not UTF-8": (
+            lambda: windowed(no_text).reduce(min, "v").to_df()
+        ),
+        "calls Python functions, and the column 'user' holds a text that is not UTF-8": (
+            lambda: stream(no_text).filter(lambda row: True).to_df()
+        ),
+        "The partition column 'user' holds a text that is not UTF-8": (
+            lambda: windowed(no_text, partition="user").count().to_df()
+        ),
+    }
+    for says, made in steps.items():
+        with pytest.raises(PySparkException) as caught:
+            made().collect()
+        assert says in str(caught.value)
+    valid = no_text.withColumns({name: F.make_valid_utf8(name) for name in ("user", "v")})
+    assert {row["v"] for row in windowed(valid).reduce(min, "v").to_df().collect()} == {"\ufffd"}

@@ -117,6 +117,24 @@ def as_type(column: Column, kind: pa.DataType) -> Column:
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
 
 
+def raw(column: Column) -> Column:
+    """The column with the bytes of texts and the numbers of times, at any depth: Python has a value for each of them.
+
+    Spark has texts that are no UTF-8, and instants past the year 9999. Values are equal if and only if these are.
+    """
+    return as_type(column, _plain(column.type, _raw))
+
+
+def _raw(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return kind
+
+
 def _pairs(column: pa.MapArray, kind: pa.MapType) -> pa.StructArray:
     """The entries of maps as entries of the type `kind`."""
     parts = [as_type(column.keys, kind.key_type), as_type(column.items, kind.item_type)]

@@ -290,7 +290,14 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
         if (ints(partition) == first).all():  # as in a file, and in many topics
             return np.zeros(len(partition), np.int64), offset, [first]
     encoded = partition.dictionary_encode()
-    return ints(encoded.indices), offset, encoded.dictionary.to_pylist()
+    try:
+        return ints(encoded.indices), offset, encoded.dictionary.to_pylist()
+    except UnicodeDecodeError:
+        name = layout.op.stream.partition
+        raise InputError(
+            f"The partition column {name!r} holds a text that is not UTF-8, which no name of a partition is. Use "
+            f'df.withColumn("{name}", F.hex("{name}")) before tg.stream.'
+        ) from None
 
 
 def _any_null(table: pa.Table, names: list[str]) -> Any:

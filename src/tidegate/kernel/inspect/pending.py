@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.choice import operator_of
+from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.state import State
@@ -50,7 +51,7 @@ def _lookups(layout: Layout, state: State) -> Lookups | None:
     by = pa.table({UNTIL: rows[UNTIL]} | {name: serial(rows[name]) for name in layout.op.key})
     order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.schema.names])
     first = rows.take(order[:SHOWN])
-    keys = [time_limit.shown_key(row) for row in first.select(list(layout.op.key)).to_pylist()]
+    keys = [time_limit.shown_key(row) for row in for_display(first.select(list(layout.op.key)))]
     return Lookups(*found, rows.num_rows, tuple(zip(keys, first[UNTIL].to_pylist(), strict=True)))
 
 

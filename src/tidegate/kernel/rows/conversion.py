@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import AggregationError
-from tidegate.kernel.columns.arrays import Column, plain
+from tidegate.kernel.columns.arrays import Column, plain, raw
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -115,6 +115,8 @@ def shown(value: pa.Scalar) -> str:
     """The value as Python writes it, for errors."""
     try:
         return repr(value.as_py())
+    except UnicodeDecodeError:
+        return "text that is not UTF-8"
     except OverflowError:
         return "an instant past the year 9999"
 
@@ -144,11 +146,11 @@ def _converter(kind: pa.DataType) -> Converter:
 def as_python(rows: pa.Table, whose: str) -> list[dict[str, Any]]:
     """The rows as dicts of Python values, for `whose` functions.
 
-    Raises AggregationError for an instant that Python's datetimes do not have; Spark's reach further.
+    Raises AggregationError for a value that Python does not have: an instant, as Spark's reach further, or a text.
     """
     try:
         return rows.to_pylist()
-    except OverflowError:
+    except (OverflowError, UnicodeDecodeError):
         for name in rows.schema.names:
             column_as_python(rows[name], name, whose)
         raise
@@ -159,11 +161,25 @@ def column_as_python(column: Any, name: str, whose: str) -> list[Any]:
     try:
         return column.to_pylist()
     except OverflowError:
-        raise AggregationError(
-            f"{whose} calls Python functions, and the column {name!r} holds an instant that Python's datetimes do not "
-            "have: they end with the year 9999. Nothing of this batch was emitted or stored. Filter such records out "
-            "before tg.stream(...), or use built-in aggregates and expressions."
-        ) from None
+        what, remedy = "an instant that Python's datetimes do not have: they end with the year 9999", "Filter"
+    except UnicodeDecodeError:
+        what = "a text that is not UTF-8, which no text of Python is"
+        remedy = f'Use df.withColumn("{name}", F.make_valid_utf8("{name}")), filter'
+    raise AggregationError(
+        f"{whose} calls Python functions, and the column {name!r} holds {what}. Nothing of this batch was emitted or "
+        f"stored. {remedy} such records out before tg.stream(...), or use built-in aggregates and expressions."
+    )
+
+
+def for_display(rows: pa.Table) -> list[dict[str, Any]]:
+    """The rows as dicts for people: a text that is not UTF-8 as bytes, an instant past the year 9999 as a number."""
+    columns = []
+    for column in rows.columns:
+        try:
+            columns.append(column.to_pylist())
+        except (OverflowError, UnicodeDecodeError):
+            columns.append(raw(column).to_pylist())
+    return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def is_nested(kind: pa.DataType) -> bool:

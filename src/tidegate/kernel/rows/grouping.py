@@ -16,6 +16,7 @@ from tidegate.kernel.columns.factorize import ROOM, dense, fits_table, numbered,
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.columns.steps import in_steps
+from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.spec.columns import public_name
@@ -163,7 +164,7 @@ def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
 
 def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:
     """The error for an aggregate that overflowed in one of `groups`."""
-    row = groups.slice(overflow.group_index, 1).to_pylist()[0]
+    (row,) = for_display(groups.slice(overflow.group_index, 1))
     name, aggregate = layout.op.aggregations[index]
     key = {public_name(column): row[f"k:{column}"] for column in layout.op.key}
     start = row.get("start", row.get("pane"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, as_schema, ints
+from tidegate.kernel.columns.arrays import array, as_schema, ints, raw
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
@@ -121,7 +121,7 @@ def serial(column: pa.ChunkedArray) -> Any:
         return pa.array(filled.to_numpy(zero_copy_only=False).view(unsigned), mask=nulls)
     if pa.types.is_decimal(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.string()) if pa.types.is_null(kind) else column
-    return column
+    return raw(column)
 
 
 def live_rows(layout: Layout, rows: pa.Table) -> pa.Table:

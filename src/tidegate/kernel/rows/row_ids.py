@@ -39,7 +39,7 @@ def _quoted(column: pa.ChunkedArray) -> pa.Array:
     encoded = array(column).dictionary_encode()
     values = encoded.dictionary
     if not pa.types.is_binary(values.type) and not pa.types.is_large_binary(values.type):
-        values = values.cast(pa.string())
+        values = values.cast(pa.string()).cast(pa.binary())  # Spark's texts may be no UTF-8
     return pa.array([quote(one, safe="") for one in values.to_pylist()], pa.string()).take(encoded.indices)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array
+from tidegate.kernel.columns.arrays import Ints, array, raw
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -136,7 +136,8 @@ def _value_codes(columns: list[pa.ChunkedArray]) -> Ints:
     numbers = []
     for column in map(array, columns):
         # Arrow compares no lists and structs.
-        flat = pa.array(map(repr, column.to_pylist()), pa.string()) if pa.types.is_nested(column.type) else column
+        nested = pa.types.is_nested(column.type)
+        flat = pa.array(map(repr, raw(column).to_pylist()), pa.string()) if nested else column
         encoded = flat.dictionary_encode(null_encoding="encode")
         numbers.append(pa.chunked_array([encoded.indices.cast(pa.int64())]))
     return grouping.codes(numbers)

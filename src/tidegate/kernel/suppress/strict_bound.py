@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, raw
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -165,7 +165,8 @@ def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
             continue
         if pa.types.is_nested(column.type):
             # Arrow compares no lists.
-            equal &= np.array([a == b for a, b in zip(column.to_pylist(), other.to_pylist(), strict=True)], bool)
+            both = (raw(one).to_pylist() for one in (column, other))
+            equal &= np.array([a == b for a, b in zip(*both, strict=True)], bool)
             continue
         both_null = pc.and_(column.is_null(), other.is_null())
         equal &= pc.or_(pc.fill_null(pc.equal(column, other), False), both_null).to_numpy(zero_copy_only=False)

@@ -20,6 +20,7 @@ from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, result_keys
+from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state import frames
@@ -128,7 +129,7 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
         return None
     first = buffered.take(pc.sort_indices(buffered, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
     shown = [name for name in (*layout.op.key, START, END) if name in buffered.schema.names]
-    keys = [shown_key(row) for row in first.select(shown).to_pylist()]
+    keys = [shown_key(row) for row in for_display(first.select(shown))]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
     return len(np.unique(result_keys.codes(layout, buffered))), list(zip(keys, due, strict=True)), now
 

@@ -110,10 +110,11 @@ def _called(layout: Layout, fold: Fold, rows: pa.Table, values: pa.Array) -> pa.
     try:
         found: Any = fold.aggregator(keys[0] if len(keys) == 1 else tuple(keys), records, values)
     except Exception as error:
+        first = f"{conversion.shown(keys[0][0])}: {conversion.for_display(records.slice(0, 1))[0]!r}"
         raise AggregationError(
             f"{fold} raised {type(error).__name__}: {error} — for {rows.num_rows} records at once, the first of key "
-            f"{keys[0][0].as_py()!r}: {records.slice(0, 1).to_pylist()[0]!r}. Nothing of this batch was emitted or "
-            "stored. Correct the function, or filter such records out before tg.stream, and restart."
+            f"{first}. Nothing of this batch was emitted or stored. Correct the function, or filter such records out "
+            "before tg.stream, and restart."
         ) from error
     found = array(found) if isinstance(found, pa.ChunkedArray) else found
     if not isinstance(found, pa.Array) or len(found) != rows.num_rows:
