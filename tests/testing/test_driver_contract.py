@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -460,6 +461,33 @@ def test_an_overflow_names_key_and_window() -> None:
         "`total` = sum(v) overflows for key {'user': 'A'}, window starting at 10 ms: the sum 9223372036854775808 does "
         "not fit int64. Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
     )
+
+
+@pytest.mark.parametrize("aggregate", [tg.collect_list("v"), tg.approx_count_distinct("v")], ids=str)
+def test_lists_of_every_update_that_are_too_long_together_name_key_and_window(
+    aggregate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of every update of a key in one batch grow: lists of 1, 2, 3 and 4 values hold ten together."""
+    # By name: the package has a function that is called like this module.
+    monkeypatch.setattr(import_module("tidegate.kernel.aggregates.ordered"), "_MOST", 9)
+    driver = TopologyTestDriver(windowed().agg(tg.Materialized.as_("s").with_caching_disabled(), xs=aggregate))
+    driver.pipe_batch([record("A", 11, v=1), record("B", 12, v=2)])
+    driver.read_output()
+    message = refused(driver, *(record("B", 13, v=v) for v in (3, 5, 7)))
+    assert message.startswith(f"`xs` = {aggregate} overflows for key {{'user': 'B'}}, window starting at 10 ms: ")
+    assert "lists of one batch hold more than 9 values together. Take fewer records in a batch" in message
+
+
+def test_an_overflow_behind_a_tombstone_names_its_own_key_and_session() -> None:
+    """The last record takes the sum back into its type, so only an update overflows."""
+    sessions = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "100 ms")
+    grouped = tg.stream("events", key="user", timestamp="ts").group_by_key().windowed_by(sessions)
+    driver = TopologyTestDriver(grouped.agg(tg.Materialized.as_("s").with_caching_disabled(), total=tg.sum("v")))
+    driver.pipe_batch([record("B", 10, v=2**62), record("C", 10, v=1)])
+    driver.read_output()
+    batch = [record("C", 11, v=1), record("A", 11, v=1), record("B", 12, v=2**62), record("B", 13, v=-(2**62))]
+    message = refused(driver, *batch)
+    assert message.startswith("`total` = sum(v) overflows for key {'user': 'B'}, window starting at 10 ms: ")
 
 
 def test_a_restart_goes_on_where_the_state_was_taken() -> None:

@@ -10,14 +10,17 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Flags, Ints, array
 
+_WIDER = "Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
+
 
 class Overflow(Exception):
-    """A value that its type cannot hold; the caller knows key and window of the group."""
+    """A value that its type cannot hold; the caller knows key and window of the group. `remedy`: advice to the user."""
 
-    def __init__(self, group_index: int, detail: str) -> None:
-        super().__init__(group_index, detail)
+    def __init__(self, group_index: int, detail: str, remedy: str = _WIDER) -> None:
+        super().__init__(group_index, detail, remedy)
         self.group_index = group_index
         self.detail = detail
+        self.remedy = remedy
 
     def __str__(self) -> str:
         return self.detail

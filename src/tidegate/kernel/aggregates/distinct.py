@@ -71,7 +71,7 @@ class ApproxCountDistinct(Accumulator):
             rows, registers = np.nonzero(dense)
             counts.append(np.bincount(rows, minlength=len(dense)))
             found.append((registers << _RANK_BITS | dense[rows, registers]).astype(np.uint16))
-        return [list_array(np.concatenate(counts), pa.array(np.concatenate(found)))]
+        return [list_array(np.concatenate(counts), pa.array(np.concatenate(found)), runs)]
 
     def finish(self, state: list[pa.Array]) -> pa.Array:
         lengths, codes = _parts(state)

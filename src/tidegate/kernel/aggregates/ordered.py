@@ -10,6 +10,10 @@ from tidegate.kernel.aggregates.base import Accumulator, Overflow, run_lengths, 
 from tidegate.kernel.columns.arrays import Ints
 
 _MOST = 2**31 - 1
+_FEWER = (
+    "Take fewer records in a batch (maxOffsetsPerTrigger, maxFilesPerTrigger). Without with_caching_disabled() a batch "
+    "makes one list for each key and window, and not one for each record."
+)
 
 
 class First(Accumulator):
@@ -71,10 +75,10 @@ class CollectList(Accumulator):
 
     def scan_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
         lengths, items = list_parts(typed(state[0], self.result_type))
-        ends = np.cumsum(lengths)
-        begins = (ends[starts] - lengths[starts])[run_of_row(starts, len(lengths))]
+        ends, runs = np.cumsum(lengths), run_of_row(starts, len(lengths))
+        begins = (ends[starts] - lengths[starts])[runs]
         running = ends - begins
-        _check_total(running)
+        _check_total(running, runs)
         shift = begins - (np.cumsum(running) - running)
         rows = np.arange(int(running.sum())) + np.repeat(shift, running)
         return self._state(running, items.take(pa.array(rows, pa.int64())))
@@ -94,15 +98,20 @@ def list_parts(column: pa.ListArray) -> tuple[Ints, pa.Array]:
     return lengths, column.flatten()
 
 
-def list_array(lengths: Ints, items: pa.Array) -> pa.ListArray:
-    """Cut an array into lists; raises Overflow for more items than the offsets of one array can count."""
-    _check_total(lengths)
+def list_array(lengths: Ints, items: pa.Array, groups: Ints | None = None) -> pa.ListArray:
+    """Cut an array into lists; raises Overflow for more items than the offsets of one array can count.
+
+    groups  the group of each list; None if each list is a group of its own
+    """
+    _check_total(lengths, groups)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), items)
 
 
-def _check_total(lengths: Ints) -> None:
-    """Raise Overflow for the row whose list goes beyond 32-bit offsets."""
+def _check_total(lengths: Ints, groups: Ints | None) -> None:
+    """Raise Overflow for the group of the first list that goes beyond 32-bit offsets."""
     beyond = np.cumsum(lengths) > _MOST
     if beyond.any():
-        raise Overflow(int(np.argmax(beyond)), f"lists of one batch hold more than {_MOST} values together")
+        place = int(np.argmax(beyond))
+        detail = f"lists of one batch hold more than {_MOST} values together"
+        raise Overflow(place if groups is None else int(groups[place]), detail, _FEWER)

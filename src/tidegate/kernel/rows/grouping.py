@@ -169,7 +169,4 @@ def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int)
     key = {public_name(column): row[f"k:{column}"] for column in layout.op.key}
     start = row.get("start", row.get("pane"))
     where = f", window starting at {start} ms" if layout.op.windows is not None else ""
-    return AggregationError(
-        f"`{name}` = {aggregate} overflows for key {key}{where}: {overflow}. "
-        "Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
-    )
+    return AggregationError(f"`{name}` = {aggregate} overflows for key {key}{where}: {overflow}. {overflow.remedy}")

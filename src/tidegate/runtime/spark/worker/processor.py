@@ -197,6 +197,7 @@ def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], 
         import pyarrow as pa
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        from tidegate.kernel.columns.arrays import as_schema
         from tidegate.kernel.state.store import DictStore
         from tidegate.runtime.spark.frames.arrow import arrow_schema
         from tidegate.runtime.spark.worker.wire import outgoing
@@ -205,7 +206,7 @@ def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], 
         outcome = stage.begin(DictStore(tuning=tuning), blobs.to_pylist(), end_of_input=True)
         out = pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome, tuning))
         if pa.types.is_large_binary(blobs.type):  # Spark then takes large types alone
-            out = out.cast(arrow_schema(from_arrow_schema(out.schema), large=True))
+            out = as_schema(out, arrow_schema(from_arrow_schema(out.schema), large=True))
         return out
 
     return run
