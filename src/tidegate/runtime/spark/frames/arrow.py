@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -21,10 +23,11 @@ def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
 
     large  whether text and binary have Arrow's large types (`spark.sql.execution.arrow.useLargeVarTypes`)
     """
+    more: dict[str, Any] = {"prefers_large_types": True} if large else {}
     try:
-        return to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
+        return to_arrow_schema(schema, timezone="UTC", **more)
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
-        return to_arrow_schema(schema, prefers_large_types=large)
+        return to_arrow_schema(schema, **more)
 
 
 def check_known(schema: pa.Schema, what: str, remedy: str) -> None:
