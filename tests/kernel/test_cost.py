@@ -19,9 +19,10 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import sorted_runs
-from tidegate.kernel.state.copies import Copies
-from tidegate.kernel.state.store import DictStore
+from tidegate.kernel.state.copies import Copies, Held, Numbers, Parked, Partition
+from tidegate.kernel.state.store import DictStore, InMemory
 from tidegate.kernel.suppress import key_index
+from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
 
 FEW, MANY = 1_000, 20_000
@@ -285,3 +286,22 @@ def test_a_limit_reads_no_index_of_its_keys_anew(room: int, monkeypatch: pytest.
         read = step(small.set_column(small.schema.get_field_index("offset"), "offset", offsets))
     assert (max(read) < 20_000) == (room > 0)
     assert len(key_index._cache) == (tasks if room else 4)
+
+
+@pytest.mark.parametrize("room", [64 << 20, 100], ids=["room", "no room"])
+def test_a_copy_is_held_without_a_look_at_all_others(room: int) -> None:
+    """A batch may hold thousands of copies: of each large window, or of each stretch of a join."""
+    few, tuning = Numbers.of(np.array([1_000, 2_000])), Tuning(copy_bytes=room, copy_files=20)
+
+    def lines(count: int) -> int:
+        copies = Copies()
+
+        def hold() -> None:
+            for number in range(count):
+                kinds: list[Held] = [few, Parked(InMemory(b""))]
+                copies.put(Partition("task", number), f"{number}", kinds[number % 2], tuning)
+                copies.get(f"{number // 2}")
+
+        return lines_executed(hold)
+
+    assert lines(2_000) < 12 * lines(200)

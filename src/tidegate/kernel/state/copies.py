@@ -220,6 +220,12 @@ class Copies:
     """The last use of each copy, the least recently used copy first."""
     by_partition: dict[Partition, set[str]] = field(default_factory=dict)
     """The digests of the copies of each partition."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The bytes that each copy had in memory at its last use."""
+    in_memory: int = 0
+    """The sum of `sizes`: a step asks for room once for each of its runs, and there may be thousands of copies."""
+    in_files: dict[str, None] = field(default_factory=dict)
+    """The digests of the copies that are in files, the least recently used copy first."""
     clock: Callable[[], float] = time.monotonic
 
     @property
@@ -231,6 +237,9 @@ class Copies:
         found = self.held.get(digest)
         if found is not None:
             self.used[digest] = Use(self.clock(), self.used.pop(digest).partition)
+            self._hold(digest, found)
+            if digest in self.in_files:
+                self.in_files[digest] = self.in_files.pop(digest)
         return found
 
     def put(self, partition: Partition, digest: str, one: Held, tuning: Tuning) -> None:
@@ -238,10 +247,17 @@ class Copies:
         self.drop(digest)
         kept = one if self.room(one.memory, tuning) else _parked(one)
         if kept is not None:
-            self.held[digest] = kept
+            self._hold(digest, kept)
             self.used[digest] = Use(self.clock(), partition)
             self.by_partition.setdefault(partition, set()).add(digest)
+            if _parked(kept) is not None:
+                self.in_files[digest] = None
             self._close(tuning)
+
+    def _hold(self, digest: str, one: Held) -> None:
+        self.held[digest] = one
+        self.in_memory += one.memory - self.sizes.get(digest, 0)
+        self.sizes[digest] = one.memory
 
     def keep_only(self, partition: Partition, digests: set[str]) -> None:
         """Drop all copies of a partition but these: it has no other runs any more."""
@@ -255,49 +271,49 @@ class Copies:
         used copies in files leave the process; they are read again with their next use. A copy whose records are in
         order by time stays: the order takes long to make.
         """
-        room = tuning.copy_bytes - needed - self.memory
-        for digest in self._unused(tuning.copy_seconds):
-            if room >= 0:
-                break
-            room += self.held[digest].memory
-            self.drop(digest)
-        for digest in self.used:
-            if room >= 0 or needed > tuning.copy_bytes:
+        most = tuning.copy_bytes - needed
+        if self.in_memory > most:
+            for digest in self._unused(self.used, tuning.copy_seconds):
+                if self.in_memory <= most:
+                    break
+                self.drop(digest)
+        for digest in self.in_files:
+            if self.in_memory <= most or needed > tuning.copy_bytes:
                 break
             one = self.held[digest]
             if isinstance(one, Run) and one.by_time is None and (kept := _parked(one)) is not None:
-                room += one.memory
-                self.held[digest] = kept
-        return room >= 0
+                self._hold(digest, kept)
+        return self.in_memory <= most
 
     def _close(self, tuning: Tuning) -> None:
         """Drop copies in files: the least recently used ones beyond `Tuning.copy_files`, and those that only have files
         and that no step used for `Tuning.copy_seconds`: their disk makes room for nothing.
         """
-        for digest in self._unused(tuning.copy_seconds):
+        for digest in self._unused(self.in_files, tuning.copy_seconds):
             if isinstance(self.held[digest], Parked):
                 self.drop(digest)
-        in_files = [digest for digest in self.used if _parked(self.held[digest]) is not None]
-        for digest in in_files[: max(0, len(in_files) - tuning.copy_files)]:
-            self.drop(digest)
+        while len(self.in_files) > tuning.copy_files:
+            self.drop(next(iter(self.in_files)))
 
     def drop_unused(self, seconds: float) -> None:
         """Drop the copies that no step used for so many seconds."""
-        for digest in self._unused(seconds):
+        for digest in self._unused(self.used, seconds):
             self.drop(digest)
 
     def drop(self, digest: str) -> None:
         """Drop the copy with this digest, if there is one."""
         if self.held.pop(digest, None) is not None:
+            self.in_memory -= self.sizes.pop(digest)
+            self.in_files.pop(digest, None)
             partition = self.used.pop(digest).partition
             self.by_partition[partition].remove(digest)
             if not self.by_partition[partition]:
                 del self.by_partition[partition]
 
-    def _unused(self, seconds: float) -> list[str]:
-        """The digests of copies that no step used for so many seconds, the least recently used copy first."""
+    def _unused(self, digests: Iterable[str], seconds: float) -> list[str]:
+        """Those of the digests, in the order of use, whose copies no step used for so many seconds."""
         last = self.clock() - seconds
-        return list(takewhile(lambda digest: self.used[digest].seconds <= last, self.used))
+        return list(takewhile(lambda digest: self.used[digest].seconds <= last, digests))
 
 
 def _parked(one: Held) -> Parked | None:
