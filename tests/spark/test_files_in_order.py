@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import os
 import re
@@ -566,6 +567,22 @@ def test_a_file_of_zlib_may_be_empty_and_has_nothing_behind_it(tmp_path: Path) -
     (tmp_path / "a.deflate").write_bytes(zlib.compress(b"a") + b"more")
     with pytest.raises(InputError, match=r"a\.deflate cannot be read: .*incorrect header"):
         list(reader(iter([listing])))
+
+
+def test_a_long_line_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not from its beginning again with each of its pieces."""
+    data, looked, plain = io.BytesIO(b"a" * 100_000 + b"\nb"), [0], text._with_one_end
+
+    def counted(block: bytes) -> bytes:
+        looked[0] += len(block)
+        return plain(block)
+
+    monkeypatch.setattr(text, "_with_one_end", counted)
+    assert [len(line) for part in text.split(data.read, chunk=100) for line in part.to_pylist()] == [100_000, 1]
+    assert looked[0] < 110_000
+    monkeypatch.setattr(text, "LONGEST", 50_000)
+    with pytest.raises(InputError, match="a line of more than 50,000 bytes"):
+        list(text.split(io.BytesIO(b"a" * 60_000).read, chunk=100))
 
 
 def touched(folder: Path, name: str, ns: int = NS) -> None:

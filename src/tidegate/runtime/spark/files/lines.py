@@ -152,28 +152,29 @@ def _same(text: str | None, rows: int) -> pa.Array:
 
 def split(read: Callable[[int], bytes], name: str = "", chunk: int = CHUNK) -> Iterator[pa.Array]:
     """The lines in the bytes of `read`, as arrays of bytes; the last line needs no line end."""
-    held, first = b"", True
+    # The line so far, and the bytes behind it that may go on as a line end, or as the mark.
+    line, size, rest, first = list[bytes](), 0, b"", True
     while data := read(chunk):
-        block = held + data
+        block = rest + data
         if first:
             if len(block) < len(_MARK) and _MARK.startswith(block):
-                held = block
+                rest = block
                 continue
             block, first = block.removeprefix(_MARK), False
         # A carriage return at the end may be half of a line end.
-        half = b"\r" if block.endswith(b"\r") else b""
-        block = _with_one_end(block[: len(block) - len(half)])
+        rest = b"\r" if block.endswith(b"\r") else b""
+        block = _with_one_end(block[: len(block) - len(rest)])
         cut = block.rfind(b"\n") + 1
-        held = block[cut:] + half
         if cut:
-            yield _lines(block[:cut])
-        if len(held) > LONGEST:
+            yield _lines(b"".join([*line, block[:cut]]))
+            line, size = [], 0
+        line.append(block[cut:])
+        size += len(line[-1])
+        if size > LONGEST:
             raise InputError(f"The file {name} has a line of more than {LONGEST:,} bytes. Is it a text file?")
-    if first:
-        held = held.removeprefix(_MARK)
-    if held:
-        rest = _with_one_end(held)
-        yield _lines(rest if rest.endswith(b"\n") else rest + b"\n")
+    last = b"".join([*line, _with_one_end(rest)])
+    if last:
+        yield _lines(last if last.endswith(b"\n") else last + b"\n")
 
 
 def _with_one_end(block: bytes) -> bytes:
