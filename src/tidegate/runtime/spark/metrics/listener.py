@@ -17,7 +17,7 @@ from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.runtime.spark.checkpoints.pending import observed, of_batch
 from tidegate.runtime.spark.metrics.history import History
-from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES
+from tidegate.spec.metrics import GRACE_NEEDED, NOTHING, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 
 ENDED = 100
@@ -98,8 +98,8 @@ class _Operator:
         """The operator as users see it."""
         totals = self.totals
         metrics = totals.values(now_ms)
-        if not query.active:
-            metrics.pop("stream_time_lag", None)  # it would go on to grow
+        if not query.active and "stream_time_lag" in metrics:
+            metrics["stream_time_lag"] = NOTHING  # it would go on to grow
         return Watched(
             query.name,
             totals.name,

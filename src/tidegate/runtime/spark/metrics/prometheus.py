@@ -16,6 +16,8 @@ STORE_PREFIX = f"{PREFIX}store_"
 """Prefix of the metrics of one of several suppressions, which have a label `store` too."""
 LABELS = ("query", "operator")
 _SKIPPED = "skipped_records_total"
+_LIVE = ("stream_time_lag",)
+"""Metrics that go on changing when a query has ended, and mean nothing then."""
 
 
 class Collector:
@@ -48,7 +50,7 @@ class Collector:
         for metric in METRICS:
             family = _family(metric)
             for one in watched:
-                if metric.name in one.metrics:
+                if metric.name in one.metrics and (one.active or metric.name not in _LIVE):
                     _add(family, metric, one)
             yield family
         for metric in PER_STORE:
