@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -241,26 +242,33 @@ def test_a_file_of_another_shape_is_named(tmp_path: Path, schema: pa.Schema, mes
         opened(tmp_path / "a.parquet", schema)
 
 
-PLACES = "s struct<city:string,n:long>, l array<struct<n:long,city:string>>, m map<string,struct<city:string>>"
+PLACES = (
+    "User string, s struct<city:string,n:long>, l array<struct<n:long,city:string>>, m map<string,struct<city:string>>"
+)
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc"])
-def test_names_within_columns_have_any_case(spark: SparkSession, tmp_path: Path, format: str) -> None:
+def test_names_have_any_case(spark: SparkSession, tmp_path: Path, format: str) -> None:
     """As for Spark. A struct may have its fields in another order, lack some, and have more."""
     place = pa.struct([("N", pa.int64()), ("City", pa.string()), ("at", pa.int32())])
-    kind = pa.schema([("s", place), ("l", pa.large_list(place)), ("m", pa.map_(pa.string(), place))])
+    kind = pa.schema(
+        [("s", place), ("L", pa.large_list(place)), ("m", pa.map_(pa.string(), place)), ("USER", pa.string())]
+    )
     rows = [{"N": n, "City": f"c{n}", "at": 0} for n in range(3)]
-    table = pa.Table.from_pylist([{"s": rows[0], "l": [rows[1], None], "m": {"k": rows[2]}}, {}], kind)
+    table = pa.Table.from_pylist([{"USER": "A", "s": rows[0], "L": [rows[1], None], "m": {"k": rows[2]}}, {}], kind)
     path = tmp_path / f"a.{format}"
     if format == "parquet":
         pq.write_table(table, path)
     else:
-        orc.write_table(table.set_column(1, "l", table["l"].cast(pa.list_(place))), str(path))
+        orc.write_table(table.set_column(1, "L", table["L"].cast(pa.list_(place))), str(path))
     wanted = spark.read.schema(PLACES).format(format).load(str(path))
     schema = arrow_schema(wanted.schema)
-    found = pa.Table.from_batches(list(Columns(schema, format).rows(lambda: pa.OSFile(str(path)), path.name)))
+    columns = Columns(schema, format, kept=frozenset(["User"]))
+    found = pa.Table.from_batches(list(columns.rows(lambda: pa.OSFile(str(path)), path.name)))
     assert found.to_pylist() == wanted.toArrow().to_pylist()
     assert found["s"].to_pylist() == [{"city": "c0", "n": 0}, None]
+    with pytest.raises(InputError, match=r"no column 'Town', only s, L, m, USER\."):
+        list(replace(columns, schema=pa.schema([("Town", pa.string())])).rows(lambda: pa.OSFile(str(path)), "a"))
 
 
 @pytest.mark.parametrize(("format", "zone"), [("parquet", "UTC"), ("parquet", None), ("orc", "UTC")])

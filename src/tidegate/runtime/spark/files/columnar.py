@@ -67,19 +67,14 @@ class Columns:
         kept = {self.names.get(name, name) for name in self.kept}
         with dictionary_pages.opened(source) as file:
             times = _as_written(file, Times(self.zone))
-            if not self.ids:
-                there = self._there(path, file.schema_arrow)
-                batches = dictionary_pages.batches(file, source, there, _BATCH_ROWS, kept)
-                for batch in all_rows(batches, file.metadata.num_rows, path):
-                    yield batch, times
-                return
-            called = {self._by_id(each): each.name for each in file.schema_arrow}
-            there = self._there(path, pa.schema([(name, pa.null()) for name in called if name is not None]))
-            read, kept = [called[name] for name in there], {called[name] for name in kept if name in there}
+            fields = {self._by_id(each): each.name for each in file.schema_arrow}
+            found = {name: each for name, each in fields.items() if name is not None}
+            there = self._there(path, found if self.ids else {each: each for each in file.schema_arrow.names})
+            read, kept = list(there.values()), {there[name] for name in kept if name in there}
             batches = dictionary_pages.batches(file, source, read, _BATCH_ROWS, kept)
             for batch in all_rows(batches, file.metadata.num_rows, path):
                 # Without any of the columns a batch still has its number of rows.
-                yield batch.select(read).rename_columns(there), times
+                yield batch.select(read).rename_columns(list(there)), times
 
     def _by_id(self, found: pa.Field) -> str | None:
         """The name in `ids` of a file's column, by its number; None for a column that is not in `ids`."""
@@ -90,23 +85,31 @@ class Columns:
         from pyarrow import orc
 
         file = orc.ORCFile(source)
-        there = self._there(path, file.schema)
-        stripes = (file.read_stripe(stripe, columns=there) for stripe in range(file.nstripes))
+        there = self._there(path, {each: each for each in file.schema.names})
+        read = list(there.values())
+        stripes = (file.read_stripe(stripe, columns=read) for stripe in range(file.nstripes))
         times = Times(self.zone, julian=True, numbers=True)
         for rows in all_rows(stripes, file.nrows, path):
-            yield rows, times
+            yield rows.select(read).rename_columns(list(there)), times
 
-    def _there(self, path: str, found: pa.Schema) -> list[str]:
-        """The columns to read, under their names in the file. Raises InputError for one that is missing."""
-        wanted = [self.names.get(name, name) for name in self.schema.names]
-        for name in wanted:
-            if name not in found.names and not self.sparse:
+    def _there(self, path: str, found: Mapping[str, str]) -> dict[str, str]:
+        """The columns to read, with their names in the file, which has the columns `found`.
+
+        To Spark the case of a name is nothing. Raises InputError for a column that is missing.
+        """
+        there = {}
+        for wanted in self.schema.names:
+            name = self.names.get(wanted, wanted)
+            alike = [name] if name in found else [each for each in found if each.lower() == name.lower()]
+            if len(alike) == 1:
+                there[name] = found[alike[0]]
+            elif not self.sparse:
                 raise InputError(
-                    f"The file {path} has no column {name!r}, only {', '.join(found.names)}. Write it with that one; "
+                    f"The file {path} has no column {name!r}, only {', '.join(found)}. Write it with that one; "
                     f"tg.stream(spark.readStream.{self.format}(...)) would take nulls for it, or the values in names "
                     "of folders such as day=2026-01-01."
                 )
-        return [name for name in wanted if name in found.names]
+        return there
 
     def _typed(self, path: str, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:
         there = rows.schema.names
