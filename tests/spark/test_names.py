@@ -23,6 +23,8 @@ from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.testing.objects import ExamplePointUDT
 
 from spark.replay import EPOCH, Replay, collect
 from tidegate.runtime.spark.frames.names import CASE_SENSITIVE
@@ -261,6 +263,25 @@ def test_a_type_that_is_not_carried_inside_another(spark: SparkSession) -> None:
         "The column 'x' is array<struct<a:variant>>, and an operator does not carry the variant in it. Cast it, for "
         'example by F.to_json("x"), or drop the column if nothing needs it.'
     )
+
+
+@pytest.mark.parametrize("role", ["key", "value", "step"])
+def test_a_type_that_users_define_and_the_cast_to_write(spark: SparkSession, role: str) -> None:
+    types = {"k": StringType(), "ts": TimestampType(), "v": ExamplePointUDT(), "p": LongType(), "o": LongType()}
+    frame = spark.createDataFrame([], StructType([StructField(name, kind) for name, kind in types.items()]))
+
+    def read(frame: DataFrame) -> DataFrame:
+        if role == "step":
+            return simple(frame).filter(lambda row: True).to_df()
+        return simple(frame, key="v" if role == "key" else "k").group_by_key().agg(x=tg.last("v")).to_df()
+
+    with pytest.raises(tg.DefinitionError) as caught:
+        read(frame)
+    assert str(caught.value) == (
+        "The column 'v' is udt, which an operator does not carry: its rows would have the type beneath it. Use "
+        'df.withColumn("v", F.to_json(F.struct("v"))), or drop the column if nothing needs it.'
+    )
+    assert read(frame.withColumn("v", F.to_json(F.struct("v")))).collect() == []
 
 
 PARTITIONS = {
