@@ -257,6 +257,15 @@ def test_a_step_of_a_table_that_names_a_column_that_is_not_there(table: tg.KTabl
         assert str(caught.value).endswith(
             f" reads the column 'cuont', which the table does not have. Its columns are {columns}."
         )
+    changes = table.to_stream()
+    for step in (lambda: changes.filter(pc.field("cuont") < 4), lambda: changes.map_values({"x": "cuont"})):
+        with pytest.raises(tg.DefinitionError) as caught:
+            step()
+        assert str(caught.value).endswith(
+            f" reads the column 'cuont', which the stream does not have. Its columns are {columns}."
+        )
+    with pytest.raises(tg.DefinitionError, match=r"Its columns are k, .*, x"):
+        changes.map_values({"x": "timestamp"}).filter(pc.field("cuont") < 4)
 
 
 def test_steps_over_columns_that_are_there_or_are_not_known_yet() -> None:
@@ -266,7 +275,13 @@ def test_steps_over_columns_that_are_there_or_are_not_known_yet() -> None:
     GROUPED.windowed_by(MINUTES).count().filter(pc.field("window", "start") > 0).filter(~pc.field("deleted"))
     GROUPED.count().map_values(lambda row: {"b": 1}).filter(pc.field("b") == 1)
     tg.table("prices", key="k", timestamp="ts").filter(pc.field("price") > 0)
-    GROUPED.count().to_stream().filter(pc.field("count") > 0)
+    changes = GROUPED.windowed_by(MINUTES).count().to_stream()
+    changes.filter(pc.field("count") > 0).map_values({"n": "count"}).filter(pc.field("window", "start") > pc.field("n"))
+    changes.select_key("window", "k").filter(~pc.field("deleted")).filter(pc.field("k") == "A")
+    changes.select_key(lambda row: 1, name="c", type="long").filter(pc.field("c") == 1)
+    changes.map_values(lambda row: {"b": 1}).filter(pc.field("b") == 1)
+    changes.merge(changes).filter(pc.field("other") == 1)
+    TYPED.group_by_key().count().group_by("count").count("n").to_stream().filter(pc.field("n") == 1)
 
 
 def test_a_value_joiner_that_names_a_column_that_is_not_there() -> None:

@@ -15,7 +15,7 @@ from tidegate.dsl.result import Result
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration
-from tidegate.plan import Join, LateRecords, Stream, available_columns, key_of_rows, merge_conflict
+from tidegate.plan import Join, LateRecords, Stream, available_columns, key_of_rows, merge_conflict, readable_columns
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table
 from tidegate.spec.columns import check_user_name, public_key
 from tidegate.spec.materialized import Materialized
@@ -87,7 +87,7 @@ class KStream(Result):
         return self._then(map_values_of(mapper, types, public_key(self.node.key), self.node.kept))
 
     def _then(self, step: Step) -> KStream:
-        check_reads(step, available_columns(self.node), "stream")
+        check_reads(step, readable_columns(self.node), "stream")
         return KStream(self.node.then(step))
 
     def select_key(self, *key: Any, name: str = "key", type: Any = "string") -> KStream:

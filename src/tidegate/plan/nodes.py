@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
@@ -322,8 +322,24 @@ def available_columns(node: Stream) -> tuple[str, ...] | None:
     node = node.branches[0]
     if node.table is not None or (node.frame is None and node.schema is None):
         return None
-    columns = tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns)
-    for step in node.steps:
+    return _behind(node.steps, tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns))
+
+
+def readable_columns(node: Stream) -> tuple[str, ...] | None:
+    """The columns that a step of a stream can read, None if they are not known yet.
+
+    Changes of a table have those of the table's rows.
+    """
+    if node.table is None or node.sources:
+        return available_columns(node)
+    if isinstance(node.table, Stream | Join) or (columns := result_columns(node.table)) is None:
+        return None
+    return _behind(node.steps, columns)
+
+
+def _behind(steps: Iterable[Step], columns: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The columns of records behind these steps, None if a function decides them."""
+    for step in steps:
         if isinstance(step, SelectKey):
             columns = (*(name for name in columns if name != step.name), step.name)
         elif isinstance(step, MapValues):
