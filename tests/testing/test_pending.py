@@ -74,6 +74,24 @@ def test_the_partition_that_holds_it_back() -> None:
     assert "Partition 'slow' holds stream time back: it has come to 4000 (" in str(pending)
 
 
+def test_under_another_clock_no_partition_holds_it_back() -> None:
+    """Also when the first clock comes back: it knows the partitions whose records come under it."""
+    order = {"partition": "p", "offset": "o"}
+
+    def restarted(rule: str, state: Any) -> TopologyTestDriver:
+        events = tg.stream("events", key="k", timestamp="ts", stream_time=rule, **order)
+        return TopologyTestDriver(events.group_by_key().windowed_by(TUMBLING).count().suppress(FINAL), state=state)
+
+    running = restarted("min_partition", None)
+    running.pipe_batch([{"k": "A", "ts": 60_000, "p": "fast", "o": 0}, {"k": "A", "ts": 4_000, "p": "slow", "o": 0}])
+    running = restarted("max", running.state())
+    running.pipe_input({"k": "A", "ts": 61_000, "p": "fast", "o": 1})
+    assert (running.pending().stream_time, running.pending().held_by) == (61_000, None)
+    running = restarted("min_partition", running.state())
+    running.pipe_input({"k": "A", "ts": 62_000, "p": "fast", "o": 2})
+    assert (running.pending().stream_time, running.pending().held_by) == (62_000, ("fast", 62_000))
+
+
 def test_nothing_waits() -> None:
     assert str(driver().pending()) == "events: no record has come yet, so nothing waits."
     updating = driver(final=False)

@@ -26,7 +26,10 @@ def fold(
     inputs       inputs that hold the slowest partition's time back until they are heard of (`with_inputs`)
     """
     if not clock.slowest:
-        return Fold(chunks, stream_time)
+        largest = Fold(chunks, stream_time)
+        # Partitions of an earlier clock hold nothing back. Those ahead tell the newest record (`kernel.upgrade`).
+        state.partitions = {name: at for name, at in state.partitions.items() if at.time > largest.stream_time}
+        return largest
     if not (has_records or any(reports_more(chunk, state.partitions) for chunk in chunks)):
         # Only batches with records check which partitions are idle.
         return Fold([replace(chunk, reported=None) for chunk in chunks], stream_time)
