@@ -478,6 +478,35 @@ def test_a_join_that_has_not_begun_holds_back_the_stream_with_which_its_rows_are
     assert tasks == driver
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_join_says_its_time_when_records_come_to_it_also_after_a_restart(tasks: int) -> None:
+    """Under the new rule it begins anew: in the test driver, too, it says nothing in a batch of another stream."""
+
+    def table(rule: Any) -> tg.KTable:
+        left, right, third = (
+            tg.stream(name, key="k", timestamp="ts", schema=SCHEMA, stream_time=rule, partition="p", offset="o")
+            for name in ("left", "right", "third")
+        )
+        within = tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+        pairs = left.map_values({"left": "k"}).join(right.map_values({"right": "k"}), within)
+        merged = pairs.map_values({"third": "left"}).merge(third.map_values({"third": "k"})).group_by_key()
+        return merged.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 seconds")).count().suppress(FINAL)
+
+    before, after = table("max"), table("min_partition")
+    driver, run = TopologyTestDriver(before), layout.Tasks(before.node, tasks, as_spark=True)
+    driver.pipe_input(at("A", 90, 0, 0), "left")
+    run.batch([("left", [at("A", 90, 0, 0)])], 0)
+    driver, run = TopologyTestDriver(after, state=driver.state()), layout.Tasks(after.node, tasks, run, as_spark=True)
+    for place, second in enumerate((4, 95)):
+        record = at("B", second, 0, place)
+        driver.pipe_input(record, "third")
+        assert (driver.read_output(), run.batch([("third", [record])], 0)) == ([], [])
+    driver.pipe_input(at("C", 91, 0, 1), "left")
+    rows = driver.read_output()
+    assert [(row["k"], row["count"]) for row in rows] == [("B", 1)]
+    assert run.batch([("left", [at("C", 91, 0, 1)])], 0) == rows
+
+
 @pytest.mark.parametrize("behind", ["merge", "join", "table"])
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("tasks", [1, 2])

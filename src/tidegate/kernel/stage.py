@@ -122,6 +122,7 @@ class Stage:
         # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         operator = operator_of(layout)
+        told = operator.time_of_rows(state)
         operator.move_time(state, batch)
         batch.closed_to = state.closed_to
         state.closed_to = max(state.closed_to, state.stream_time)
@@ -137,10 +138,10 @@ class Stage:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
             metrics["emitted"] += rows.num_rows
-            if layout.op.passes_time:
-                silent = all(chunk.silent for chunk in batch.chunks)
-                rows = to_stream.with_time(rows, operator.time_of_rows(state), silent)
-            yield rows
+            silent, now = all(chunk.silent for chunk in batch.chunks), operator.time_of_rows(state)
+            # Without records a task on Spark steps only if its clock asks for it.
+            says_time = layout.op.passes_time and not (silent and now == told)
+            yield to_stream.with_time(rows, now, silent) if says_time else rows
         metrics["late"] += batch.dropped_late
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.reports_graces:

@@ -27,8 +27,9 @@ def fold(
     """
     if not clock.slowest:
         largest = Fold(chunks, stream_time)
-        # Partitions of an earlier clock hold nothing back. Those ahead tell the newest record (`kernel.upgrade`).
-        state.partitions = {name: at for name, at in state.partitions.items() if at.time > largest.stream_time}
+        if chunks:  # without records a task on Spark does not step
+            # Partitions of an earlier clock hold nothing back. Those ahead tell the newest record (`kernel.upgrade`).
+            state.partitions = {name: at for name, at in state.partitions.items() if at.time > largest.stream_time}
         return largest
     if not (has_records or any(reports_more(chunk, state.partitions) for chunk in chunks)):
         # Only batches with records check which partitions are idle.

@@ -19,7 +19,6 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import array, as_schema, ints
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
 
 
@@ -61,8 +60,6 @@ def with_time(records: pa.Table, stream_time: int, silent: bool) -> pa.Table:
 
     silent  whether no record came to the operator (`Chunk.silent`)
     """
-    if silent and stream_time == NEVER:
-        return records  # a task of Spark without records does not even step
     last = {"ts": stream_time, "kept": False, "empty": silent}
     values = [pa.array([last.get(field.name)], field.type) for field in records.schema]
     return pa.concat_tables([records, pa.Table.from_arrays(values, schema=records.schema)])

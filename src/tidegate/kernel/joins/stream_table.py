@@ -85,7 +85,7 @@ class StreamTableJoin(JoinOperator):
         batch.fold = Fold(records, state.stream_time)
         state.stream_time = batch.fold.stream_time
         clock = self.layout.op.stream.clock
-        if not clock.slowest:
+        if batch.chunks and not clock.slowest:
             state.partitions = {}
         if not (clock.slowest or self._joined.needs_time_progress):
             state.idle = Idle()  # an earlier clock may have asked for steps without records
