@@ -111,3 +111,31 @@ def test_values_that_python_does_not_have_as_bytes_and_numbers() -> None:
     assert raw(lists).to_pylist() == [[b"a", b"\xff", None]]
     numbers = pa.array([1.5, None])
     assert raw(numbers) is numbers
+
+
+NOTHING = pa.null()
+KNOWN_LATER = [
+    (pa.list_(NOTHING), pa.list_(NOTHING), [[None, None]]),
+    (pa.list_(NOTHING), pa.list_(pa.string()), [[None, None], None, []]),
+    (
+        pa.struct([("a", NOTHING), ("b", pa.int32())]),
+        pa.struct([("a", NOTHING), ("b", pa.int64())]),
+        [{"a": None, "b": 1}],
+    ),
+    (pa.map_(pa.string(), NOTHING), pa.map_(pa.string(), NOTHING), [[("x", None), ("y", None)]]),
+]
+
+
+@pytest.mark.parametrize(("have", "want", "values"), KNOWN_LATER, ids=str)
+def test_a_cast_of_parts_of_type_null(have: pa.DataType, want: pa.DataType, values: list[object]) -> None:
+    chunks = [pa.array(values, have), pa.array([None, *values, *values], have).slice(1)]
+    rows = pa.table({"v": pa.chunked_array(chunks), "n": pa.array(range(3 * len(values)), pa.int32())})
+    schema = pa.schema([("v", want), ("n", pa.int64())])
+    found = as_schema(rows, schema)
+    found.validate(full=True)
+    assert found.schema == schema
+    assert found["v"].to_pylist() == values * 3
+    assert found["n"].to_pylist() == list(range(3 * len(values)))
+    one = as_type(pa.array(values, have), want)
+    assert isinstance(one, pa.Array)
+    assert (one.type, one.to_pylist()) == (want, values)

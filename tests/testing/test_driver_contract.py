@@ -490,6 +490,48 @@ def test_an_overflow_behind_a_tombstone_names_its_own_key_and_session() -> None:
     assert message.startswith("`total` = sum(v) overflows for key {'user': 'B'}, window starting at 10 ms: ")
 
 
+UNKNOWN = [
+    [None, None],
+    [{"a": None, "b": 1}, {"a": None, "b": 2}, {"a": None, "b": 3}],
+    {"a": [None, None]},
+    {"a": None},
+]
+"""Values with a part of which no value is known."""
+
+
+@pytest.mark.parametrize("value", UNKNOWN, ids=repr)
+@pytest.mark.parametrize("caching", [True, False], ids=["cached", "every update"])
+def test_parts_of_values_that_are_all_null_so_far(value: Any, caching: bool) -> None:
+    store = tg.Materialized.as_("s") if caching else tg.Materialized.as_("s").with_caching_disabled()
+    table = windowed().agg(store, first=tg.first("v"), last=tg.last("v"), all=tg.collect_list("v"))
+    driver = TopologyTestDriver({"updates": table, "final": table.suppress(FINAL)})
+    driver.pipe_batch([record(user, ts, v=value) for user in "AB" for ts in (1, 2, 3)])
+    driver.pipe_input(record("C", 10, v=value))
+    rows = [row for row in driver.read_output() if row["user"] != "C"]
+    assert {row["output"] for row in rows} == {"updates", "final"}
+    assert all((row["first"], row["last"]) == (value, value) for row in rows)
+    assert [row["all"] for row in rows if row["output"] == "final"] == [[value] * 3] * 2
+    assert [row["last"] for row in driver.read_state("s")] == [value]
+
+
+@pytest.mark.parametrize("value", UNKNOWN, ids=repr)
+def test_rows_of_tables_joins_and_late_records_with_such_parts(value: Any) -> None:
+    driver = TopologyTestDriver(tg.table("prices", key="user", timestamp="ts"))
+    driver.pipe_batch([record("A", 1, v=value), record("B", 2, v=value)])
+    assert [row["v"] for row in driver.read_output()] == [value, value]
+
+    counts = windowed().count(late_records="keep")
+    driver = TopologyTestDriver({"late": counts.late_records(), "final": counts.suppress(FINAL)})
+    driver.pipe_batch([record("A", 99, v=value), record("A", 1, v=value), record("B", 2, v=value)])
+    assert [row["v"] for row in driver.read_output()] == [value, value]
+
+    left, right = (tg.stream(name, key="user", timestamp="ts", stream_time="max") for name in ("left", "right"))
+    driver = TopologyTestDriver(left.join(right, tg.JoinWindows.of_time_difference_with_no_grace("5 ms")))
+    driver.pipe_batch([record("A", 1, v=value), record("A", 2, v=value)], "left")
+    driver.pipe_input(record("A", 3, w=value), "right")
+    assert [(row["v"], row["w"]) for row in driver.read_output()] == [(value, value)] * 2
+
+
 def test_a_restart_goes_on_where_the_state_was_taken() -> None:
     table = windowed().agg(n=tg.count(), x=tg.last("v")).suppress(FINAL)
     driver = TopologyTestDriver(table)
