@@ -24,6 +24,7 @@ from tidegate.kernel.state.store import DictStore, InMemory
 from tidegate.kernel.suppress import key_index
 from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
+from tidegate.testing import TopologyTestDriver
 
 FEW, MANY = 1_000, 20_000
 SPAN_MS = 60_000
@@ -305,3 +306,32 @@ def test_a_copy_is_held_without_a_look_at_all_others(room: int) -> None:
         return lines_executed(hold)
 
     assert lines(2_000) < 12 * lines(200)
+
+
+WAITING: dict[str, Callable[[], tg.KStream]] = {
+    "streams": lambda: tg.stream("ahead", key="k", timestamp="ts", idle_after="1 day").left_join(
+        tg.stream("other", key="k", timestamp="ts"), tg.JoinWindows.of_time_difference_with_no_grace("2 ms")
+    ),
+    "stream and table": lambda: tg.stream(
+        "ahead", key="k", timestamp="ts", partition="p", offset="o", stream_time="min_partition"
+    ).left_join(tg.table("other", key="k", timestamp="ts", history="1 day"), grace="2 ms"),
+}
+
+
+@pytest.mark.parametrize("join", WAITING)
+@pytest.mark.parametrize("side", ["ahead", "other"])
+def test_a_join_looks_at_no_stretches_but_those_that_meet_or_close(join: str, side: str) -> None:
+    """One side is far ahead, so that its open records are in hundreds of stretches."""
+
+    def lines(stretches: int) -> int:
+        driver = TopologyTestDriver(WAITING[join]())
+        driver.pipe_input({"k": "A", "ts": 0, "w": 1}, "other")
+        driver.pipe_input({"k": "A", "ts": 0, "v": 1, "p": 0, "o": 0}, "ahead")
+        far = [{"k": "A", "ts": 10 * n, "v": 1, "p": 1, "o": n} for n in range(1, stretches)]
+        driver.pipe_batch(far, "ahead")
+        last = {"k": "B", "ts": 10 * stretches, "v": 1, "p": 1, "o": stretches}
+        return lines_executed(lambda: driver.pipe_input({"k": "A", "ts": 1, "w": 1} if side == "other" else last, side))
+
+    lines(10)  # do one-time work before the count
+    few, many = (lines(stretches) for stretches in (40, 300))
+    assert many < 1.3 * few

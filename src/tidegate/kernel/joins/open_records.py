@@ -69,7 +69,11 @@ class OpenRecords:
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""
-        return [start for start, log in self.index.items() if log.due <= last and log.closes >= first]
+        return [start for start in self.index.due_before(last + 1) if self.index[start].closes >= first]
+
+    def due(self, up_to: int, reach_ms: int) -> list[int]:
+        """The stretches that may have open records which close by `up_to`: `reach_ms` past their timestamps (ms)."""
+        return self.index.due_before(np.inf if up_to == MAX_MS else up_to - reach_ms + 1)
 
     def read(self, start: int) -> pa.Table:
         """The records of a stretch, run by run; on a preserved side with their numbers, `n`."""

@@ -221,10 +221,9 @@ class StreamStreamJoin(JoinOperator):
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
         leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
-        # The first open record of a stretch is older than any that stays open.
-        closing = [start for start, log in stored.index.items() if windows.close_ms(side, log.due) <= closes_at]
         first = _BEFORE_ALL
-        for start in closing:
+        # The first open record of a stretch is older than any that stays open.
+        for start in stored.due(closes_at, leaves.reach_ms):
             found_by = staying.found_by.get(start)
             for rows in stored.closing(start, leaves, None if found_by is None else np.concatenate(found_by)):
                 matched = stored.joined(start, ints(rows["n"]))
@@ -435,12 +434,12 @@ def _store(stored: OpenRecords, staying: _Staying, windows: JoinWindows, side: i
     for start, parts in marks.items() if stored.preserved else ():
         if any(map(len, parts)):
             stored.mark(start, np.concatenate(parts))
-    open_from = closes_at - windows.close_ms(side, 0) + 1
-    for start, log in stored.index.items():
-        if windows.close_ms(side, log.closes) <= closes_at:
+    reach_ms = windows.close_ms(side, 0)
+    for start in stored.due(closes_at, reach_ms):
+        if windows.close_ms(side, stored.index[start].closes) <= closes_at:
             stored.forget(start)
-        elif log.due < open_from:
-            stored.opened_from(start, open_from)
+        else:
+            stored.opened_from(start, closes_at - reach_ms + 1)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

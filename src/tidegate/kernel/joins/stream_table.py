@@ -232,10 +232,10 @@ class StreamTableJoin(JoinOperator):
             waiting.add(start, rows)
         wait_on = np.flatnonzero(records.waits & ~records.fresh)
         starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
-        for start, log in waiting.index.items():
-            if all_leave or later_ms(log.closes, grace) <= looked_up_to:
+        for start in list(waiting.index) if all_leave else waiting.due(looked_up_to, grace):
+            if all_leave or later_ms(waiting.index[start].closes, grace) <= looked_up_to:
                 waiting.forget(start)
-            elif later_ms(log.due, grace) <= looked_up_to:
+            else:
                 waiting.opened_from(start, int(times[starts == start].min()))
 
     # -- rows --------------------------------------------------------------------------------------------------------
