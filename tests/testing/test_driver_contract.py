@@ -532,6 +532,29 @@ def test_rows_of_tables_joins_and_late_records_with_such_parts(value: Any) -> No
     assert [(row["v"], row["w"]) for row in driver.read_output()] == [(value, value)] * 2
 
 
+LEARNED = [([None], [1]), ([], [{"a": None}]), ({"a": None, "b": 1}, {"a": 3, "b": 1})]
+"""Values, and later ones from which a part of their type is learned."""
+
+
+@pytest.mark.parametrize("suppressed", ["window closes", "time limit"])
+@pytest.mark.parametrize(("value", "later"), LEARNED, ids=repr)
+def test_a_bounded_buffer_of_sliding_windows_learns_parts_of_types(value: Any, later: Any, suppressed: str) -> None:
+    bound = tg.BufferConfig.max_bytes(10_000)
+    held: Any = tg.Suppressed.until_time_limit("50 ms", bound, clock="stream")
+    if suppressed == "window closes":
+        held = tg.Suppressed.until_window_closes(bound.shut_down_when_full())
+    windows = tg.SlidingWindows.of_time_difference_and_grace("5 ms", "30 ms")
+    grouped = tg.stream("events", key="user", timestamp="ts").group_by_key()
+    table = grouped.windowed_by(windows).agg(v=tg.first("v")).suppress(held)
+    driver = TopologyTestDriver(table)
+    driver.pipe_batch([record("A", 10, v=value), record("A", 12, v=value)])
+    driver = TopologyTestDriver(table, state=driver.state())
+    driver.pipe_batch([record("A", 13, v=later), record("A", 12, v=later)])
+    driver.pipe_input(record("A", 100, v=later))
+    found = {row["window"].start: row["v"] for row in driver.read_output() if row["window"].end < 95}
+    assert found == {5: value, 7: value, 8: value, 11: value, 13: later}
+
+
 def test_a_restart_goes_on_where_the_state_was_taken() -> None:
     table = windowed().agg(n=tg.count(), x=tg.last("v")).suppress(FINAL)
     driver = TopologyTestDriver(table)

@@ -76,7 +76,9 @@ def stored(layout: Layout, buffered: pa.Table, began: list[pa.Array]) -> list[pa
     # A plan with the aggregates in another order may have stored the columns: take them by name.
     known = [array(buffered[PRIOR + name]) for name in layout.result_types if kept(buffered)]
     known = known or strict_bound.repeated(strict_bound.initial(layout), buffered.num_rows)
-    return [array(pa.chunked_array([first, more])) for first, more in zip(known, began, strict=True)]
+    # Stored values may have parts of a type that was not known then: tables are concatenated under one type.
+    both = [[pa.table({"v": column}) for column in pair] for pair in zip(known, began, strict=True)]
+    return [array(concat_tables(tables)["v"]) for tables in both]
 
 
 def keep(layout: Layout, entries: pa.Table, began: list[pa.Array]) -> pa.Table:
