@@ -304,6 +304,20 @@ def test_copies_that_nobody_asks_for_make_room() -> None:
     assert many.by_partition == {other: {"c"}}
 
 
+@pytest.mark.parametrize("get", ["a", "b"])
+def test_a_copy_that_grows_as_it_is_used_takes_more_room(get: str) -> None:
+    many, sizes = Copies(), Tuning(copy_bytes=60)
+    one, other = Numbers.of(ints(1_000, 2_000)), Numbers.of(ints(1_000, 2_000))
+    for name, numbers in (("a", one), ("b", other)):
+        many.put(Partition("task", 0), name, numbers, sizes)
+    assert many.room(40, sizes)
+    assert many.get("a") is one
+    one.few = np.arange(4, dtype=np.uint32)  # as a run takes more once its records are in order by time
+    many.get(get)
+    assert many.room(36, sizes)
+    assert not many.room(37, sizes)
+
+
 def test_copies_of_a_query_that_has_ended_are_dropped() -> None:
     now = [0.0]
     many, sizes = Copies(clock=lambda: now[0]), Tuning()

@@ -221,7 +221,7 @@ class Copies:
     by_partition: dict[Partition, set[str]] = field(default_factory=dict)
     """The digests of the copies of each partition."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """The bytes that each copy had in memory at its last use."""
+    """The bytes that each copy has in memory."""
     in_memory: int = 0
     """The sum of `sizes`: a step asks for room once for each of its runs, and there may be thousands of copies."""
     in_files: dict[str, None] = field(default_factory=dict)
@@ -236,8 +236,8 @@ class Copies:
     def get(self, digest: str) -> Held | None:
         found = self.held.get(digest)
         if found is not None:
+            self._measure_last()
             self.used[digest] = Use(self.clock(), self.used.pop(digest).partition)
-            self._hold(digest, found)
             if digest in self.in_files:
                 self.in_files[digest] = self.in_files.pop(digest)
         return found
@@ -259,6 +259,11 @@ class Copies:
         self.in_memory += one.memory - self.sizes.get(digest, 0)
         self.sizes[digest] = one.memory
 
+    def _measure_last(self) -> None:
+        """Count the last used copy again: its use may have put its records in order by time (`Run.closing`)."""
+        if (digest := next(reversed(self.used), None)) is not None:
+            self._hold(digest, self.held[digest])
+
     def keep_only(self, partition: Partition, digests: set[str]) -> None:
         """Drop all copies of a partition but these: it has no other runs any more."""
         for digest in self.by_partition.get(partition, set()) - digests:
@@ -271,6 +276,7 @@ class Copies:
         used copies in files leave the process; they are read again with their next use. A copy whose records are in
         order by time stays: the order takes long to make.
         """
+        self._measure_last()
         most = tuning.copy_bytes - needed
         if self.in_memory > most:
             for digest in self._unused(self.used, tuning.copy_seconds):
