@@ -225,6 +225,43 @@ def test_a_time_limit_holds_what_the_steps_before_it_make() -> None:
     assert rows == [{"k": "a", "m": 21, "timestamp": 2}]
 
 
+def joined(joiner: Any, types: Any = None) -> tg.KTable:
+    some, others = (
+        tg.table(
+            name, key="k", timestamp="ts", schema=pa.schema({"k": pa.string(), "ts": pa.int64(), value: pa.int64()})
+        )
+        for name, value in (("some", "a"), ("others", "b"))
+    )
+    return some.join(others, value_joiner=joiner, types=types)
+
+
+BY_FUNCTION = joined(lambda left, right: {"sum": left["a"] + right["b"]}, types={"sum": "long"})
+BY_EXPRESSION = joined({"sum": pc.field("left", "a") + pc.field("right", "b")})
+
+
+@pytest.mark.parametrize("table", [BY_FUNCTION, BY_EXPRESSION], ids=["function", "expression"])
+@pytest.mark.parametrize("limits", [1, 2], ids=["one limit", "two limits"])
+def test_steps_between_a_value_joiner_and_a_limit_see_the_joined_values(table: tg.KTable, limits: int) -> None:
+    late = table if limits == 1 else table.suppress(limit(0).with_name("first"))
+    late = late.filter(pc.field("sum") > 3).suppress(limit(10)).map_values({"twice": pc.field("sum") * 2})
+    driver = TopologyTestDriver(late)
+    driver.pipe_input({"k": "A", "ts": 1, "a": 1}, "some")
+    driver.pipe_input({"k": "A", "ts": 2, "b": 4}, "others")
+    driver = TopologyTestDriver(late, state=driver.state())  # the next record is behind a restart
+    driver.pipe_input({"k": "A", "ts": 12, "a": 2}, "some")
+    driver.pipe_input({"k": "A", "ts": 22, "a": -9}, "some")
+    driver.drain()
+    twice = [(row["twice"], row["timestamp"], row["deleted"]) for row in driver.read_output()]
+    assert twice == [(12, 12, False), (None, 22, True)]
+
+
+def test_a_value_joiner_before_a_step_and_a_limit_says_its_types() -> None:
+    untyped = joined(lambda left, right: {"sum": left["a"] + right["b"]})
+    untyped.suppress(limit(10))  # the values are joined behind the limit
+    with pytest.raises(tg.DefinitionError, match=r'^value_joiner.* Give join\(..., types={"column": "long"}\)'):
+        untyped.filter(pc.field("sum") > 3).suppress(limit(10))
+
+
 def test_a_restart_between_steps_and_a_limit() -> None:
     counts = events().group_by_key().count().filter(pc.field("count") != 2).suppress(limit(5))
     driver = TopologyTestDriver(counts)

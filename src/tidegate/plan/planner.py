@@ -29,6 +29,7 @@ from tidegate.plan.nodes import (
 )
 from tidegate.plan.physical import DEFAULT_STORE, Limit, Operation, Output
 from tidegate.spec.emit import EmitStrategy
+from tidegate.spec.joined import JoinValues
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import UnlimitedWindows, Windows
@@ -92,7 +93,8 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     _check_stores(store, [limit.store for limit in limits] or ([named] if suppressions else []))
     if isinstance(aggregate, Join):
         op = _of_join(aggregate)
-        return replace(op, buffer_name=named, limits=limits, after=(*op.after, *after))
+        limits, after = _behind_values(op.after, limits, after)
+        return replace(op, buffer_name=named, limits=limits, after=after)
     if isinstance(aggregate, Changelog):
         return Operation(
             stream=aggregate.stream,
@@ -175,6 +177,21 @@ def _of_join(join: Join) -> Operation:
     )
 
 
+def _behind_values(
+    values: tuple[Step, ...], limits: tuple[Limit, ...], after: tuple[Step, ...]
+) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
+    """The limits and the steps of a join's rows with the step `values` of its value joiner, before all other steps.
+
+    Limits before the first other step hold the values of both sides, as checkpoints have them.
+    """
+    first = next((n for n, limit in enumerate(limits) if limit.before), None)
+    if first is None:
+        return limits, (*values, *after)
+    _check_typed(values)
+    held = replace(limits[first], before=(*values, *limits[first].before))
+    return (*limits[:first], held, *limits[first + 1 :]), after
+
+
 def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
     """The time limits of a table's rows, each with the steps before it, and the steps after the last limit."""
     before: tuple[Step, ...] = ()
@@ -195,13 +212,20 @@ def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
             closes = True
         table = table.parent
     *held, after = [before, *segments]
-    untyped = next((s for steps in held for s in steps if isinstance(s, MapValues) and not s.typed), None)
+    for steps in held:
+        _check_typed(steps)
+    return tuple(Limit(how, steps) for how, steps in zip(limits, held, strict=True)), after
+
+
+def _check_typed(held: Iterable[Step]) -> None:
+    """Raise DefinitionError if a step before a suppression gives columns of unknown types."""
+    untyped = next((step for step in held if isinstance(step, MapValues) and not step.typed), None)
     if untyped is not None:
+        given = "join" if isinstance(untyped, JoinValues) else "map_values"
         raise DefinitionError(
             f"{untyped} is followed by a suppression, whose buffer must know the types of its columns. Give "
-            'map_values(..., types={"column": "long"}), or expressions instead of functions.'
+            f'{given}(..., types={{"column": "long"}}), or expressions instead of functions.'
         )
-    return tuple(Limit(how, steps) for how, steps in zip(limits, held, strict=True)), after
 
 
 def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
