@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from oracle_joins import JoinedRow, StreamTableJoin, TableTableJoin
 from oracle_slowest import StreamsTime
+from oracle_suppress import Limit, Suppression
 from properties.test_joins import (
     EARLY,
     END,
@@ -132,6 +133,40 @@ def test_cutting_into_batches(case: Case, stream: list[tuple[str, Row]], data: A
             batch = []
     assert got == wanted
     assert nonzero(driver.drops) == nonzero(oracle.drops)
+
+
+@given(
+    case=cases().filter(lambda case: case.of_tables),
+    stream=records(),
+    ms=st.sampled_from([0, 3, 10]),
+    measured=st.sampled_from(["first_update", "latest_update"]),
+    most=st.sampled_from([None, None, 1]),
+    ordered=st.booleans(),
+)
+def test_rows_of_two_tables_wait_for_a_limit(
+    case: Case, stream: list[tuple[str, Row]], ms: int, measured: Any, most: int | None, ordered: bool
+) -> None:
+    """Record by record: its time has come before its row, which takes the place of the row that waits, and then both
+    limits, of time and of records, hold.
+    """
+    buffer = tg.BufferConfig.unbounded() if most is None else tg.BufferConfig.max_records(most)
+    limit = tg.Suppressed.until_time_limit(f"{ms} ms", buffer, clock="stream", measured_from=measured)
+    joined = case.table(ordered)
+    plain, late = TopologyTestDriver(joined), TopologyTestDriver(joined.suppress(limit))
+    oracle = Suppression(Limit(ms, most, measured_from=measured), ("k",))
+    for n, (side, record) in enumerate(stream):
+        piped = prepared(case, side, record) | ({"partition": 0, "offset": n} if ordered else {})
+        dropped = plain.dropped
+        plain.pipe_input(piped, side)
+        late.pipe_input(piped, side)
+        if record["k"] is not None and record["ts"] is not None and record["ts"] >= 0:
+            oracle.stream_time = max(oracle.stream_time, record["ts"])
+        wanted = [row for update in plain.read_output() for row in oracle.take(update)]
+        if plain.dropped == dropped:
+            wanted += oracle.pass_time(oracle.stream_time)
+        assert list(map(shown, late.read_output())) == list(map(shown, wanted)), (n, side, record)
+        if n == len(stream) // 2:
+            late = TopologyTestDriver(joined.suppress(limit), state=late.state())
 
 
 @given(case=cases(), stream=records())

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.rows.layout import Layout
@@ -52,6 +52,7 @@ class Batch:
         self._full_records: list[pa.Table] = []
         self._skipped: list[pa.Table] = []
         self._progress: list[pa.Table] = []
+        self._growing: list[pa.Table] = []
         self._counted: list[pa.Table] = []
         rule = Rule.of(layout.op) if layout.op.reports_graces else None
         self.needed = None if rule is None else RecordGraces(rule)
@@ -73,14 +74,16 @@ class Batch:
     def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
         """Add the sections of a blob, whose chunks are numbered from `base` on.
 
-        Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress.
+        Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress, for
+        a time limit and for a join.
         """
         kept = (self._full_records, self._skipped) if self.layout.op.keeps_late else ()
         sections = (
             self._dense,
             self._scattered,
             *kept,
-            *((self._progress,) if self.layout.op.buffers_by_stream_time or self.layout.op.sends_time_progress else ()),
+            *((self._progress,) if self.layout.op.buffers_by_stream_time else ()),
+            *((self._growing,) if self.layout.op.sends_time_progress else ()),
         )
         for section, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
@@ -177,6 +180,16 @@ class Batch:
         rows = concat_tables(self._progress)
         return time_progress.of_batch(self.layout, rows, self._seen(rows), self._partitions(rows))
 
+    def movers(self) -> Movers:
+        """The records of all map tasks that may move stream time, for a time limit behind a join."""
+        if not self._progress:
+            nothing = np.zeros(0, np.int64)
+            return Movers(nothing, np.zeros((0, 2), np.int64), np.zeros(0, np.uint64))
+        rows = concat_tables(self._progress)
+        # A record that sees a later time than its own moves nothing.
+        rows = rows.filter(pa.array(ints(rows["time"]) == self._seen(rows)))
+        return Movers(ints(rows["time"]), self.positions(rows), rows["key"].to_numpy())
+
     def partition_times(self) -> list[list[int | str]]:
         """[partition, largest timestamp (ms)] of partitions with records in the batch: the MOST_PARTITIONS that lag
         most, for people who look for the slowest one.
@@ -205,10 +218,10 @@ class Batch:
 
     def running_max_points(self) -> Points:
         """The records of all map tasks at which the time of this input grows, for joins that need them."""
-        if not self._progress:
+        if not self._growing:
             nothing = np.zeros(0, np.int64)
             return Points(nothing, nothing, np.zeros((0, 2), np.int64), nothing)
-        rows = concat_tables(self._progress)
+        rows = concat_tables(self._growing)
         return Points(ints(rows["time"]), self._seen(rows), self.positions(rows), ints(rows["chunk"]))
 
     def positions(self, rows: pa.Table) -> Ints:
@@ -326,6 +339,14 @@ class Points(NamedTuple):
     chunks: Ints
 
 
+class Movers(NamedTuple):
+    """Records that may move stream time: timestamps (ms), (partition, offset), and the hashes of their keys."""
+
+    times: Ints
+    order: Ints
+    keys: Hashes
+
+
 class StreamsTime(NamedTuple):
     """The own time of a stream that is joined with a table: changes of the table do not advance it.
 
@@ -408,6 +429,15 @@ class JoinBatch(Batch):
         super().note_records(meta)
         if meta["has_records"]:
             self.sides_with_records.add(meta["side"])
+
+    def progress(self) -> time_progress.TimeProgress:
+        """The progress of the stream time of both sides, whose records come in the order of `joins.arrivals`."""
+        sides = [self.side(side).movers() for side in range(len(self._sides))]
+        times, order, keys = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+        of_side = np.repeat(np.arange(len(sides)), [len(one.times) for one in sides])
+        at = np.lexsort((keys, order[:, 1], order[:, 0], of_side, times))
+        first = at[np.append(True, np.diff(times[at]) != 0)[: len(at)]]
+        return time_progress.TimeProgress(times[first], keys[first])
 
     @property
     def reports_graces(self) -> bool:

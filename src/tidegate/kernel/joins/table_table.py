@@ -20,6 +20,7 @@ from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, take_or
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
+from tidegate.kernel.rows.map_filter import SEEN
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
@@ -73,7 +74,9 @@ class TableTableJoin(JoinOperator):
         ]
         codes = table_rows.key_codes(self.layout, *(one.rows for one in versions))
         sides = [_table(*self._newest(side, versions[side], codes[side])) for side in _SIDES]
-        rows = self._rows(sides, every=not self._joined.caching or batch.single)
+        rows, places = self._rows(sides, every=not self._joined.caching or batch.single)
+        if self.layout.op.buffers_by_stream_time:
+            rows = rows.append_column(SEEN, pa.array(_seen(arrived, places)))
         for side in _SIDES:
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
@@ -116,8 +119,8 @@ class TableTableJoin(JoinOperator):
             return self.layout.schema.empty_table().select(self.layout.keys)
         return changes.rows.select(self.layout.keys).filter(pa.array(changes.keyed))
 
-    def _rows(self, sides: list[_Table], every: bool) -> pa.Table:
-        """The rows of all changes, in order; of a key only the last one, unless `every` row counts."""
+    def _rows(self, sides: list[_Table], every: bool) -> tuple[pa.Table, Ints]:
+        """The rows of all changes, in order, and their places; of a key only the last one, if not `every` one."""
         parts = [self._of_side(side, sides[side], sides[1 - side]) for side in _SIDES]
         rows = concat_tables([part for part, _, _ in parts])
         places = np.concatenate([at for _, at, _ in parts])
@@ -126,7 +129,7 @@ class TableTableJoin(JoinOperator):
         if not every:
             last = table_rows.last_of_each(codes, places)
             order = last[np.argsort(places[last])]
-        return rows.take(pa.array(order))
+        return rows.take(pa.array(order)), places[order]
 
     def _of_side(self, side: int, mine: _Table, other: _Table) -> tuple[pa.Table, Ints, Ints]:
         """The rows that the changes of a side make, their places, and the codes of their keys."""
@@ -174,6 +177,14 @@ class TableTableJoin(JoinOperator):
 def _table(versions: Versions, codes: Ints) -> _Table:
     lookup = Lookup.by(codes, versions.places, versions.places)
     return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
+
+
+def _seen(arrived: tuple[Arrived, Arrived], places: Ints) -> Ints:
+    """The stream time (ms) that the changes at these places saw."""
+    known, seen = (np.concatenate([getattr(one, what) for one in arrived]) for what in ("places", "seen"))
+    order = np.argsort(known)
+    found: Ints = seen[order][np.searchsorted(known[order], places)]
+    return found
 
 
 def _growing(codes: Ints, times: Ints) -> Flags:
