@@ -282,6 +282,32 @@ def test_the_changes_of_a_table_as_a_stream() -> None:
     assert rows == [{"k": "a", "w": 2, "timestamp": 0, "deleted": False}]
 
 
+def test_values_are_mapped_behind_another_key_of_an_operators_rows() -> None:
+    """The rows keep the key of their operator; operators behind them do not take it for a value."""
+    counts = events().group_by_key().count().to_stream()
+    named = counts.select_key(lambda row: row["k"].lower(), name="name").map_values({"n": "count"})
+    one = record("A", 1, 0)
+    assert piped(named, one) == [{"k": "A", "name": "a", "n": 1, "timestamp": 0}]
+    assert piped(counts.select_key("count").map_values(lambda row: {"n": row["count"]}), one) == [
+        {"k": "A", "count": 1, "n": 1, "timestamp": 0}
+    ]
+    assert piped(named.group_by_key().agg(n=tg.sum("n")), one) == [{"name": "a", "n": 1, "timestamp": 0}]
+    colours = tg.table("colours", key="name", timestamp="ts")
+    driver = TopologyTestDriver(named.left_join(colours))
+    driver.pipe_input({"name": "a", "k": "red", "ts": 0}, "colours")
+    driver.pipe_input(one, "events")
+    assert driver.read_output() == [{"name": "a", "n": 1, "k": "red", "timestamp": 0}]
+
+
+def test_values_are_mapped_behind_another_key_of_merged_rows_and_records() -> None:
+    counts = tg.stream("others", key="k", timestamp="ts").group_by_key().count().to_stream()
+    merged = events().map_values({"count": "v"}).merge(counts).select_key(lambda row: row["k"].lower(), name="name")
+    driver = TopologyTestDriver(merged.map_values({"n": "count"}).group_by_key().agg(n=tg.sum("n")))
+    driver.pipe_input(record("A", 5, 0), "events")
+    driver.pipe_input({"k": "a", "ts": 1}, "others")
+    assert [(row["name"], row["n"]) for row in driver.read_output()] == [("a", 5), ("a", 6)]
+
+
 def test_steps_of_several_outputs() -> None:
     counts = events().group_by_key().windowed_by(WINDOWS).count()
     few = counts.suppress(CLOSES).filter(pc.field("count") < 2)

@@ -65,6 +65,8 @@ class KStream(Result):
     ) -> KStream:
         """New value columns in place of the old ones; key, timestamp, partition and offset stay.
 
+        Rows of a join and changes of a table keep the key columns of the join or the table, also behind `select_key`.
+
         Args:
             mapper: A function that returns a dict of the new columns; or a dict of columns, each a function, a
                 pyarrow.compute expression, or the name of a column.

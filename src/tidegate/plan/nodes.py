@@ -82,7 +82,13 @@ class Stream:
             # Rows of an operator and records of a source differ in the columns that are not values.
             kept = [replace(step, kept=one.kept) if isinstance(step, MapValues) else step for one in self.sources]
             return replace(self, sources=tuple(one.then(own) for one, own in zip(self.sources, kept, strict=True)))
-        return replace(self, steps=(*self.steps, step))
+        if self.table is None or not isinstance(step, MapValues):
+            return replace(self, steps=(*self.steps, step))
+        # Behind `select_key` the key of the operator is no key of the stream, but its rows are still told apart by it.
+        key = public_key(root_of(self.table).key)
+        aside = tuple(name for name in key if name not in (*step.kept, *step.columns))
+        step = replace(step, kept=(*step.kept, *aside))
+        return replace(self, steps=(*self.steps, step), non_values=(*self.non_values, *aside))
 
     @property
     def unbound(self) -> Stream:
