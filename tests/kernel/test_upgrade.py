@@ -700,6 +700,33 @@ def test_a_limit_follows_its_output_to_another_name() -> None:
     assert by_output(driver) == [("late", 0, 2), ("raw", 100, 1)]
 
 
+def test_one_of_several_outputs_changes_from_final_results_to_updates() -> None:
+    """The window [10, 20) gets no record any more: its result so far leaves by the changed output, and by no other."""
+    driver, now = after({"a": final(), "b": counts()}, 1, 12, 16), {"b": counts(), "a": counts(), "c": counts()}
+    (change,) = driver.check_upgrade(now).changes
+    assert str(change) == "emits of a: 'final' -> 'updates'"
+    assert change.effect == "results so far of the windows that are open leave first, as updates"
+    driver = restarted(driver, now)
+    driver.pipe_input(record(23))
+    assert by_output(driver) == [("a", 10, 2), ("a", 20, 1), ("b", 20, 1), ("c", 20, 1)]
+    # The other way round nothing leaves first, and what was changed before is forgotten.
+    driver, now = restarted(driver, {"a": final(), "b": counts()}), {"a": final(), "b": final()}
+    (change,) = [one for one in driver.check_upgrade({"a": final(), "b": counts()}).changes if "emits" in one.what]
+    assert change.effect.startswith("windows that are open give a final result when they close")
+    driver.pipe_input(record(24))
+    assert by_output(driver) == [("b", 20, 2)]
+    assert driver.check_upgrade({"a": final(), "b": counts()}).changes == ()
+    driver = restarted(driver, now)
+    driver.drain()
+    assert by_output(driver) == [("a", 10, 2), ("a", 20, 2), ("b", 10, 2), ("b", 20, 2)]
+
+
+def test_one_of_two_outputs_with_final_results_changes_to_updates() -> None:
+    driver = restarted(after({"a": final(), "b": final()}, 1, 12), {"a": counts(), "b": final()})
+    driver.pipe_input(record(23, "b"))
+    assert by_output(driver) == [("a", 0, 1), ("a", 10, 1), ("a", 20, 1), ("b", 0, 1)]
+
+
 @pytest.mark.parametrize("now", [{"raw": counts()}, limited_in("raw")], ids=["no limit", "a limit"])
 def test_rows_of_an_output_that_is_gone_do_not_leave_by_another_one(now: dict[str, Any]) -> None:
     """The other output has had them."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
 from oracle import BuiltIn, NoWindows, Oracle, Row, Sessions, Unlimited, Windows, compute
 from properties import cases, test_suppression
 from properties.cases import Case
@@ -232,3 +233,20 @@ def test_a_limit_that_moves_to_another_output(kind: str, batches: list[list[Row]
     for name in now:
         mine = [{what: row[what] for what in row if what != "output"} for row in rows if row["output"] == name]
         assert _materialized(case, mine) == _materialized(case, sum(wanted, []))
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@given(batches=cases.partitioned(), data=st.data())
+def test_one_of_two_outputs_ceases_to_wait_for_windows(kind: str, batches: list[list[Row]], data: Any) -> None:
+    """Its table is that of a plan that always had updates."""
+    case = data.draw(cases.cases(ordered=True, kind=kind))
+    case = replace(case, topology=replace(case.topology, final=False), with_schema=True)
+    closing = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
+    batches = [batch for batch in batches if batch]
+    last = max(len(batches) - 1, 0)
+    at, table = data.draw(st.integers(min(1, last), last)), case.table()
+    other = data.draw(st.sampled_from([table, table.suppress(closing)]))
+    out, _ = _switched({"a": table.suppress(closing), "b": other}, {"a": table, "b": other}, batches, at)
+    mine = [{what: row[what] for what in row if what != "output"} for row in sum(out, []) if row["output"] == "a"]
+    wanted, _ = _switched(table, table, batches, 0)
+    assert _materialized(case, mine) == _materialized(case, sum(wanted, []))

@@ -32,10 +32,9 @@ def emit(
     is due, None if none is. Raises BufferFullError if a buffer is full and shuts down when full.
     """
     parts, wake_at = [], None
-    if flushed.results:
-        rows = _first(flushed.results, rows)
     for output in layout.op.all_outputs:
-        part = _of(layout, rows, output, batch)
+        made = _first(flushed.results, rows) if output.name in flushed.outputs else rows
+        part = _of(layout, made, output, batch)
         if output.kind == "final" and not output.limits:
             suppression_metrics.record_final(state, part.num_rows)
         if output.kind == "final" and output.limits and not layout.sorts:

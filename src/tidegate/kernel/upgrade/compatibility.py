@@ -68,6 +68,8 @@ _CLOSED = (
     '"36500000000 days" are a hundred million years'
 )
 _TURNED = "what is stored takes the other form"  # operator.Operator.rewrite_from
+_SO_FAR = "results so far of the windows that are open leave first, as updates"
+_WHEN_CLOSED = "windows that are open give a final result when they close; of those that have closed it was an update"
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     if layout.op.append_only and layout.panes.shared:
         state.logs.shares = layout.panes.windows_shared
     same = state.identity == layout.identity
-    # The steps in front of a limit are in no identity, but in the description.
-    described = bool(layout.op.all_limits) and description.describes(layout, state)
-    if same and (described or not layout.op.all_limits):
+    # The steps in front of a limit and the kinds of several outputs are in no identity, but in the description.
+    asked = bool(layout.op.all_limits) or layout.op.named
+    described = asked and description.describes(layout, state)
+    if same and (described or not asked):
         return Loaded(state, fitted(state, layout), layout.op, described=described)
     what = description.of(store)
     check(changes(state.identity, what, layout, store))
@@ -120,8 +123,8 @@ def start(loaded: Loaded) -> Flushed:
     flushed = Flushed()
     if what is not None:
         flushed.behind = flush.behind_limits(what, layout, state)
-    if what is not None and flush.closing_removed(what.layout, layout):
-        flushed.results = list(flush.open_results(layout, state))
+    if what is not None and (to := flush.closing_removed(what.layout.op, layout.op)):
+        flushed.results, flushed.outputs = list(flush.open_results(layout, state)), to
     return flushed
 
 
@@ -211,6 +214,20 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
     if old.retention_ms != new.retention_ms:
         kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
         yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
+    yield from _kinds(old, new)
+
+
+def _kinds(old: Operation, new: Operation) -> Iterator[Change]:
+    """The changes between updates and final results of one of several outputs; those of the only one are `emits`.
+
+    Where an output has a limit in both plans, the change of the limit's rows says it (`_rows`).
+    """
+    told = {now.output.name for _, now in flush.limits(old, new) if now is not None}
+    had, has = ({one.name: one.kind for one in op.all_outputs if one.kind != "late"} for op in (old, new))
+    if len(had) > 1 or len(has) > 1:
+        for name in (name for name in has if name not in told and had.get(name, has[name]) != has[name]):
+            effect = _SO_FAR if has[name] == "updates" else _WHEN_CLOSED
+            yield Change(f"emits of {name}", had[name], has[name], effect=effect)
 
 
 def _rows(what: Described, new: Layout, store: Store) -> Iterator[Change]:
@@ -277,11 +294,9 @@ def _of_limit(what: Described, new: Layout, store: Store) -> str | None:
 
 
 def _of_emits(old: Layout, new: Layout) -> str:
-    if flush.closing_removed(old, new):
-        return "results so far of the windows that are open leave first, as updates"
-    if new.op.emits == "final":
-        return "windows that are open give a final result when they close; of those that have closed it was an update"
-    return _TURNED
+    if flush.closing_removed(old.op, new.op):
+        return _SO_FAR
+    return _WHEN_CLOSED if new.op.emits == "final" else _TURNED
 
 
 def _of_aggregation(old: Layout, new: Layout) -> str | None:

@@ -36,10 +36,12 @@ from tidegate.spec.columns import DELETED, ROW_ID
 class Flushed:
     """Rows that leave before those of the batch: `results` of the aggregation, and rows from `behind` removed limits.
 
-    behind  by (output, number of the next limit that the rows come to, or the number of limits if they leave)
+    outputs  the names of the outputs by which `results` leave
+    behind   by (output, number of the next limit that the rows come to, or the number of limits if they leave)
     """
 
     results: list[pa.Table] = field(default_factory=list)
+    outputs: frozenset[str] = frozenset()
     behind: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
 
 
@@ -109,10 +111,16 @@ def _same_rows(what: Described, layout: Layout, one: OfLimit, now: OfLimit) -> b
     return same_steps and same_deletions and _fits(what, layout, one, schema)
 
 
-def closing_removed(old: Layout, new: Layout) -> bool:
-    """Whether final results become updates: the old plan emits only final results, the new plan only updates."""
-    had, has = ({output.kind for output in layout.op.all_outputs} for layout in (old, new))
-    return "final" in had and "updates" not in had and "updates" in has and "final" not in has
+def closing_removed(old: Operation, new: Operation) -> frozenset[str]:
+    """The names of the outputs that emit updates now, and emitted final results in the old plan.
+
+    They are all outputs if the old plan emits only final results and the new plan only updates, whatever their names.
+    """
+    had = {output.name: output.kind for output in old.all_outputs if output.kind != "late"}
+    has = {output.name: output.kind for output in new.all_outputs if output.kind != "late"}
+    if set(had.values()) == {"final"} and set(has.values()) == {"updates"}:
+        return frozenset(has)
+    return frozenset(name for name, kind in has.items() if kind == "updates" and had.get(name) == "final")
 
 
 def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] | None:
