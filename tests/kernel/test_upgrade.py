@@ -11,6 +11,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.testing import TopologyTestDriver
+from tidegate.testing.layout import Tasks
 
 UNBOUNDED = tg.BufferConfig.unbounded()
 FINAL = tg.Suppressed.until_window_closes(UNBOUNDED)
@@ -725,6 +726,30 @@ def test_one_of_two_outputs_with_final_results_changes_to_updates() -> None:
     driver = restarted(after({"a": final(), "b": final()}, 1, 12), {"a": counts(), "b": final()})
     driver.pipe_input(record(23, "b"))
     assert by_output(driver) == [("a", 0, 1), ("a", 10, 1), ("a", 20, 1), ("b", 0, 1)]
+
+
+def test_results_so_far_wait_for_a_new_limit_by_the_time_of_all_records() -> None:
+    """Whatever the tasks: every task knows that a record at 90 came, though a slow partition holds stream time back."""
+
+    def plan(*, of_updates: bool) -> tg.KTable:
+        schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
+        order: Any = {"partition": "p", "offset": "o", "stream_time": "min_partition", "schema": schema}
+        stream = tg.stream("events", key="k", timestamp="ts", **order).group_by_key()
+        counted = stream.windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "90 ms")).count()
+        held = tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream")
+        return counted.suppress(held if of_updates else FINAL)
+
+    def at(key: str, ts: int, partition: int, offset: int) -> dict[str, Any]:
+        return {"k": key, "ts": ts, "p": partition, "o": offset}
+
+    first = [at("a", 90, 0, 0), *(at(f"c{n}", 30, 1, n) for n in range(8)), at("d", 60, 1, 8)]
+    found = []
+    for tasks in (1, 4):
+        before = Tasks(plan(of_updates=False).node, tasks)
+        assert before.batch([(None, first)]) == []
+        now = Tasks(plan(of_updates=True).node, tasks, before)
+        found.append(sorted(row["k"] for row in now.batch([(None, [at("a", 61, 1, 9)])])))
+    assert found == [[f"c{n}" for n in range(8)]] * 2
 
 
 @pytest.mark.parametrize("now", [{"raw": counts()}, limited_in("raw")], ids=["no limit", "a limit"])

@@ -59,8 +59,10 @@ def suppress(
         finds, end = np.full(rows.num_rows, now), now
     elif updates:
         rows, finds = _as_time_passed(layout, batch, rows, now)
-        # Every record moves stream time: also records of other tasks, and records without an update due to caching.
-        end = max([state.stream_time, *(chunk.max_ts for chunk in batch.chunks)])
+        # Every record moves stream time: also records of other tasks, records without an update due to caching, and
+        # those in front of a slow partition that came before the plan had this limit.
+        so_far = (reached.time for reached in state.partitions.values())
+        end = max([state.stream_time, *so_far, *(chunk.max_ts for chunk in batch.chunks)])
     else:
         # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
         finds, end = np.full(rows.num_rows, now), -1
