@@ -100,6 +100,18 @@ def test_keys_of_other_types_are_refused(spark: SparkSession) -> None:
         one.cogroup(clicked).cogroup(other, viewed).aggregate(list, type="array<string>").to_df()
 
 
+def test_whole_records_of_merged_streams_with_other_columns_are_refused(spark: SparkSession) -> None:
+    clicks = spark.createDataFrame([("a", 1, 0)], "k string, ts long, click long")
+    views = spark.createDataFrame([("a", 1, 0)], "k string, ts long, view long")
+    one, other = (
+        tg.stream(frame.withColumn("ts", F.timestamp_millis("ts")), key="k", timestamp="ts", name=name)
+        for frame, name in ((clicks, "clicks"), (views, "views"))
+    )
+    lists = one.merge(other).group_by_key().aggregate(list, lambda key, row, found: found, type="array<string>")
+    with pytest.raises(tg.DefinitionError, match=r"^merge: 'clicks' has the column 'click' and 'views' has not"):
+        lists.to_df()
+
+
 def test_static_frames(spark: SparkSession) -> None:
     clicks = spark.createDataFrame([("a", 1, "x"), ("b", 2, "y"), (None, 3, "z")], "k string, ts long, click string")
     views = spark.createDataFrame([("a", 4, 7), ("c", 5, None)], "k string, ts long, view long")

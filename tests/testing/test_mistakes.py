@@ -268,6 +268,24 @@ def test_a_step_of_a_table_that_names_a_column_that_is_not_there(table: tg.KTabl
         changes.map_values({"x": "timestamp"}).filter(pc.field("cuont") < 4)
 
 
+def test_a_merged_stream_has_the_columns_that_all_its_inputs_have() -> None:
+    def given(name: str, **values: pa.DataType) -> tg.KStream:
+        return tg.stream(
+            name, key="k", timestamp="ts", schema=pa.schema({"k": pa.string(), "ts": pa.int64(), **values})
+        )
+
+    few, many = given("few", v=pa.int64()), given("many", v=pa.int64(), w=pa.int64())
+    for merged in (few.merge(many), many.merge(few)):
+        for made in (
+            lambda merged=merged: merged.filter(pc.field("w") > 0),
+            lambda merged=merged: merged.group_by_key().agg(n=tg.sum("w")),
+            lambda merged=merged: merged.select_key("w"),
+        ):
+            with pytest.raises(tg.DefinitionError, match=r"'w'.* Its columns are k, ts, v\.$"):
+                made()
+        merged.filter(pc.field("v") > 0).group_by_key().agg(n=tg.sum("v"))
+
+
 def test_steps_over_columns_that_are_there_or_are_not_known_yet() -> None:
     TYPED.map_values({"a": pc.utf8_upper(pc.field("k"))}).filter(pc.field("a") == "A")
     TYPED.map_values(lambda row: {"b": 1}).filter(pc.field("b") == 1)

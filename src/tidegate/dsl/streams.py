@@ -130,7 +130,8 @@ class KStream(Result):
         """Merge this stream with others that have the same key, timestamp, partition and offset columns.
 
         A stream may also be the rows of a join or the changes of a table. Each of these counts as one partition and has
-        the timestamp of its rows. Then an operator must follow the merged stream.
+        the timestamp of its rows. Then an operator must follow the merged stream. Steps and aggregates read
+        columns that all of the streams have.
 
         Args:
             *others: The other streams.

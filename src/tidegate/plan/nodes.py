@@ -324,8 +324,16 @@ def check_records_alone(stream: Stream) -> None:
 
 
 def available_columns(node: Stream) -> tuple[str, ...] | None:
-    """The columns of a stream, None if they are not known yet."""
-    node = node.branches[0]
+    """The columns of a stream, None if they are not known yet. A merged stream has those that all known inputs have."""
+    first, *others = (_columns_of(branch) for branch in node.branches)
+    if first is None:
+        return None
+    known = [set(columns) for columns in others if columns is not None]
+    return tuple(name for name in first if all(name in columns for columns in known))
+
+
+def _columns_of(node: Stream) -> tuple[str, ...] | None:
+    """The columns of a stream that is not merged; None for rows of an operator, or if they are not known yet."""
     if node.table is not None or (node.frame is None and node.schema is None):
         return None
     return _behind(node.steps, tuple(node.schema.names) if node.frame is None else tuple(node.frame.columns))

@@ -375,10 +375,16 @@ def _check_alike(node: Node, inputs: list[_Input]) -> None:
         for field in inputs[first].schema if number != first else ():
             if field.name.startswith(f"v:{ROW}") or (edge.node is not None and field.name not in entry.schema.names):
                 continue  # the record of a cogroup's input as one column; rows of another operator have no offsets
+            name = field.name.partition(":")[2] or field.name
+            if field.name not in entry.schema.names:
+                raise DefinitionError(
+                    f"{called}: {node.edges[first].stream.name!r} has the column {name!r} and {edge.stream.name!r} has "
+                    "not, and the operator takes whole records. Leave it out, or give it to both, with map_values."
+                )
             theirs = entry.schema.field(field.name).type
             if theirs != field.type:
                 raise DefinitionError(
-                    f"{called}: the column {field.name.partition(':')[2] or field.name!r} is {field.type} in "
+                    f"{called}: the column {name!r} is {field.type} in "
                     f"{node.edges[first].stream.name!r} and {theirs} in {edge.stream.name!r}. Cast one of them."
                 )
 
