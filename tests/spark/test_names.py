@@ -205,6 +205,20 @@ def test_names_that_differ_by_case_alone(spark: SparkSession) -> None:
         assert [row["V"] - row["v"] for row in both.filter(lambda row: row["V"] > 0).to_df().collect()] == [2, 1]
 
 
+def test_declared_columns_that_differ_by_case_alone(spark: SparkSession) -> None:
+    """Spark's own error of an ambiguous reference names neither the columns nor the remedy."""
+    given = {"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "v": pa.int64(), "p": pa.int32(), "o": pa.int64()}
+    schema = pa.schema(given)
+    for declared in (schema, pa.schema({**given, "V": pa.int32()})):
+        with pytest.raises(tg.DefinitionError, match=r"^The DataFrame has the columns 'v' and 'V', whose names differ"):
+            simple(columns(spark, "2 V"), schema=declared)
+    with pytest.raises(tg.DefinitionError, match=r"^The DataFrame has two columns 'v'\. Rename or drop one of them"):
+        simple(columns(spark, "id v"), schema=schema)
+    assert simple(columns(spark, "1 x", "2 X"), schema=schema), "columns that are not declared may have any names"
+    with case_sensitive(spark):
+        assert simple(columns(spark, "2 V"), schema=schema)
+
+
 def test_a_column_that_begins_as_ours_do(spark: SparkSession) -> None:
     with pytest.raises(tg.DefinitionError, match=r"A column of the DataFrame is called 'tidegate:start': names that"):
         simple(columns(spark, "1 `tidegate:start`"))

@@ -19,7 +19,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.runtime.spark.frames.arrow import check_known
-from tidegate.runtime.spark.frames.names import col
+from tidegate.runtime.spark.frames.names import check_apart, col
 
 _REGISTRY = "pyspark.pipelines.graph_element_registry"
 
@@ -33,8 +33,8 @@ def in_pipeline() -> bool:
 def bound(frame: Any, schema: Any) -> Any:
     """`frame` with the columns of `schema`, if one is declared.
 
-    Raises DefinitionError if the frame lacks one of these columns or has another type there, and in a pipeline if no
-    schema is declared.
+    Raises DefinitionError if the frame lacks one of these columns, has another type there, or has a column that Spark
+    cannot tell from it, and in a pipeline if no schema is declared.
     """
     if not isinstance(frame, DataFrame):
         return frame  # refused where its columns are checked
@@ -62,6 +62,8 @@ def bound(frame: Any, schema: Any) -> Any:
                 f"`schema` has {field.name!r} as {declared}, and the DataFrame has it as {given[field.name]}. Correct "
                 "the schema, or cast the column."
             )
+    wanted = {field.name.lower() for field in fields}
+    check_apart([name for name in frame.columns if name.lower() in wanted], frame.sparkSession, "The DataFrame has")
     return frame.select(*(col(field.name) for field in fields))
 
 
