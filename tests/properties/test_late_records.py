@@ -136,3 +136,23 @@ def test_a_late_record_is_what_its_stream_gives_after_its_steps() -> None:
     assert (late["y"], late["ts"], late["reason"], late["window"]) == (6, 2, "late", Window(0, 10))
     assert "x" not in late
     assert driver.drops["late"] == 1
+
+
+def test_a_skipped_record_without_an_order_has_the_time_at_which_its_batch_began() -> None:
+    """The time of other records of the batch may be known in other tasks alone. The driver has an order: as piped."""
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(WINDOWS["tumbling"]).count()
+    table = tg.outputs(out=counts, late=counts.late_records())
+    batches: list[list[Row]] = [
+        [{"k": "a", "ts": 1}, {"k": None, "ts": 5}, {"k": "a", "ts": 7}],
+        [{"k": "a", "ts": 20}, {"k": None, "ts": 25}, {"k": "a", "ts": None}],
+    ]
+
+    def told(rows: list[Row]) -> set[tuple[Any, ...]]:
+        return {(row["reason"], row["timestamp"], row["stream_time"]) for row in rows if row["output"] == "late"}
+
+    rows, _ = layout.run(table, batches, tasks=2, splits=[[batch] for batch in batches])
+    assert told(rows) == {("null_key", 5, None), ("null_key", 25, 7), ("bad_timestamp", None, 7)}
+    driver = TopologyTestDriver(table)
+    for batch in batches:
+        driver.pipe_batch(batch)
+    assert told(driver.read_output()) == {("null_key", 5, 1), ("null_key", 25, 20), ("bad_timestamp", None, 20)}
