@@ -722,6 +722,16 @@ def test_one_of_several_outputs_changes_from_final_results_to_updates() -> None:
     assert by_output(driver) == [("a", 10, 2), ("a", 20, 2), ("b", 10, 2), ("b", 20, 2)]
 
 
+def test_no_tombstone_follows_the_update_of_a_session_that_grows_behind_final_results() -> None:
+    driver = TopologyTestDriver(counts(SESSIONS))
+    driver.pipe_input(record(1))
+    assert [row["window"] for row in driver.read_output()] == [(1, 1)]
+    driver = restarted(driver, final(windows=SESSIONS))
+    driver.pipe_input(record(4))
+    driver.drain()
+    assert [(row["window"], row["n"]) for row in driver.read_output()] == [((1, 4), 2)]
+
+
 def test_one_of_two_outputs_with_final_results_changes_to_updates() -> None:
     driver = restarted(after({"a": final(), "b": final()}, 1, 12), {"a": counts(), "b": final()})
     driver.pipe_input(record(23, "b"))
