@@ -196,6 +196,13 @@ def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Pa
         tg.files.source(spark, str(tmp_path), key="nobody", timestamp="at", schema="user string, at timestamp")
 
 
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_names_of_a_schema_that_differ_by_case_alone(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    given = "user string, User string, at timestamp, partition int, offset long"
+    with pytest.raises(DefinitionError, match=r"^The schema of the files has the columns 'user' and 'User', whose nam"):
+        tg.files.source(spark, str(tmp_path), **TIME, schema=given, format=format)
+
+
 def test_a_folder_of_another_format_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,at\nA,2024-01-01\n")
     with pytest.raises(DefinitionError, match=r"is not Parquet\. Say what it is: .*format=.json.*when it is complete"):

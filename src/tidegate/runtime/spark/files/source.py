@@ -25,6 +25,7 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.frames.names import check_apart
 from tidegate.runtime.spark.kafka.plain import as_written
 from tidegate.runtime.spark.raw import Pack
 
@@ -241,6 +242,9 @@ class _Wanted:
         folders = self._folders(folder)
         fields = self._fields()
         own = StructType([each for each in fields.fields if each.name not in folders])
+        if self.format in LINES:
+            # Spark's parsers of lines refuse such names with an error that names neither column.
+            check_apart(own.names, self.spark, "The schema of the files has")
         in_folders = StructType([each for each in fields.fields if each.name in folders])
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, self._zone)
