@@ -317,7 +317,7 @@ class Copies:
                 del self.by_partition[partition]
 
     def _unused(self, digests: Iterable[str], seconds: float) -> list[str]:
-        """Those of the digests, in the order of use, whose copies no step used for so many seconds."""
+        """Digests of these, in the order of use, whose copies no step used for so many seconds."""
         last = self.clock() - seconds
         return list(takewhile(lambda digest: self.used[digest].seconds <= last, digests))
 
