@@ -32,8 +32,9 @@ _COMPARED = {
     ast.Eq: pc.equal,
     ast.NotEq: pc.not_equal,
 }
-MOST = 2**63 - 1
 _COMPUTED = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
+_LARGEST = 2**63 - 1
+"""The largest number of a column of whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _read(node: ast.expr, text: str) -> Any:
     if isinstance(node, ast.Name):
         return pc.field(node.id)
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
-        if isinstance(node.value, int) and node.value > MOST:
+        if isinstance(node.value, int) and node.value > _LARGEST:
             raise _no_predicate(text, f"{node.value} is more than a column of whole numbers holds")
         return pc.scalar(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

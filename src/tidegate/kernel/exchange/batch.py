@@ -435,9 +435,8 @@ class JoinBatch(Batch):
         sides = [self.side(side).movers() for side in range(len(self._sides))]
         times, order, keys = (np.concatenate(parts) for parts in zip(*sides, strict=True))
         of_side = np.repeat(np.arange(len(sides)), [len(one.times) for one in sides])
-        at = np.lexsort((keys, order[:, 1], order[:, 0], of_side, times))
-        first = at[np.append(True, np.diff(times[at]) != 0)[: len(at)]]
-        return time_progress.TimeProgress(times[first], keys[first])
+        by_time = np.lexsort((keys, order[:, 1], order[:, 0], of_side, times))
+        return time_progress.TimeProgress.of(times, keys, by_time)
 
     @property
     def reports_graces(self) -> bool:

@@ -28,6 +28,15 @@ class TimeProgress:
     times: Ints
     first: Hashes
 
+    @classmethod
+    def of(cls, times: Ints, keys: Hashes, order: Ints) -> TimeProgress:
+        """The progress by records with these times (ms) and hashes of keys.
+
+        order  sorts the records by time; of several at one time the first one comes first
+        """
+        first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]
+        return cls(times[first], keys[first])
+
     def before(self, now: int, times: Ints, keys: Hashes) -> tuple[Ints, Any]:
         """The stream time that updates with these times and keys find; `now`: stream time before the batch (ms).
 
@@ -90,5 +99,4 @@ def of_batch(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> Tim
         order = np.lexsort((keys, ints(rows["offset"]), partition, seen, times))
     else:
         order = np.lexsort((keys, times))
-    first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]
-    return TimeProgress(times[first], keys[first])
+    return TimeProgress.of(times, keys, order)

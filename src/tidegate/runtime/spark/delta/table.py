@@ -213,8 +213,11 @@ class Table:
 
     def _check_partitions(self, add: Action, names: Mapping[str, str]) -> None:
         """Raises InputError for a file of a time when the table was partitioned by other columns."""
+        values = add.get("partitionValues") or {}
+        if values.keys() == names.keys():
+            return  # as nearly every file
         called = {physical: name for name, physical in self.columns.physical.items()}
-        given = {called[physical] for physical in add.get("partitionValues") or {} if physical in called}
+        given = {called[physical] for physical in values if physical in called}
         if given != set(names.values()):
             raise InputError(
                 f"The file {path_of(add, self.log.root)} of {self.log.root.uri} is partitioned by "
