@@ -364,7 +364,7 @@ def _schema(
         return spark.createDataFrame([], given).schema
     filters = {n: value for n, value in options.items() if n.lower() in ("pathglobfilter", "recursivefilelookup")}
     if format in LINES:
-        filters = {name: value for name, value in options.items() if name != "maxFilesPerTrigger"}
+        filters = {name: value for name, value in options.items() if name.lower() != "maxfilespertrigger"}
     try:
         found = spark.read.options(**filters).format(format).load(path).schema
     except AnalysisException as error:
