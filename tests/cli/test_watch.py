@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from prometheus_client import CollectorRegistry
 
-from cli.fed import HOSTILE, heard, progress, served
+from cli.fed import HOSTILE, NOW, heard, progress, served
 from tidegate.cli.main import main
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.runtime.spark.metrics.endpoint import PAGE, Server, serve
@@ -166,7 +166,7 @@ def test_a_query_that_starts_again_with_another_plan_has_the_metrics_of_that_pla
 
 
 def test_a_query_that_starts_again_under_another_name_has_that_name() -> None:
-    listener = Listener()
+    listener = Listener(clock=lambda: NOW)
     started(listener, None, "first")
     batch(listener, "events", records=10)
     started(listener, "alerts", "second")
