@@ -198,7 +198,7 @@ bench-where: $(STAMP) java  ## Measure where the time of a micro-batch goes, par
 
 .PHONY: bench-peers
 bench-peers: $(STAMP) java  ## Measure against Flink, Kafka Streams and Python libraries, fetched by pip and mvn (BENCH_ARGS as for bench)
-	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m benchmarks.peers --settings as-installed tuned $(BENCH_ARGS)
 
 .PHONY: bench-page
 bench-page: $(STAMP)  ## Write what bench, bench-peers, bench-growth and bench-where measured into docs/benchmarks.md

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import page_drawn, where_drawn
-from benchmarks.options import SETTINGS, TUNED
+from benchmarks.options import SETTINGS
 
 RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 HEADING = "### "
 COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-headers", "bench-where")
 """In the order of the page."""
-OF_MAKE = {"make bench": {"settings": list(SETTINGS)}, "make bench-peers": {"settings": [TUNED]}}
+OF_MAKE = dict.fromkeys(("make bench", "make bench-peers"), {"settings": list(SETTINGS)})
 """Settings that a command has by default, so that the page need not repeat them."""
 
 

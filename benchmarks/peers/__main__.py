@@ -1,7 +1,8 @@
 """Tidegate against other engines, on the same input in one session; pip and Maven fetch the engines.
 
 `make bench-peers` is the whole measurement, `make bench-peers BENCH_ARGS="--peers flink"` a part of it, `--smoke` a
-trial.
+trial. It measures with Spark's settings as installed, and with tuned settings (`--settings tuned`: these alone). Other
+engines run beside tidegate both times.
 """
 
 from __future__ import annotations
