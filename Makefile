@@ -130,6 +130,13 @@ simulate: $(STAMP)  ## CASES random queries on a simulated cluster whose tasks a
 test-random: $(STAMP)  ## CASES random topologies as a hostile user writes them, in the driver and in layouts (SEED=n; no Java)
 	PYTHONPATH=src:tests $(BIN)/python -m hostile --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+EXAMPLES ?= 200
+
+.PHONY: test-deep
+test-deep: $(STAMP)  ## The properties with EXAMPLES new examples each, and every seed of random cases (no Java)
+	HYPOTHESIS_PROFILE=deep TIDEGATE_EXAMPLES=$(EXAMPLES) TIDEGATE_FULL=1 \
+	  $(BIN)/python -m pytest -q --durations=15 $(SIDE_BY_SIDE) -m "not spark and not alone and not slow and not browser" $(ARGS)
+
 .PHONY: test-spark-random
 test-spark-random: $(STAMP) java  ## CASES such topologies on Spark, several in a query (SEED=n from a seed)
 	PYTHONPATH=src:tests $(call PYTHON_OF,$(VENV)) $(BIN)/python -m hostile.spark_main --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 HEADING = "### "
 COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-headers", "bench-where")
 """In the order of the page."""
-OF_MAKE = dict.fromkeys(("make bench", "make bench-peers"), {"settings": list(SETTINGS)})
+OF_MAKE = {command: {"settings": list(SETTINGS)} for command in ("make bench", "make bench-peers")}
 """Settings that a command has by default, so that the page need not repeat them."""
 
 

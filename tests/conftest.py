@@ -18,13 +18,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile(
     # The same examples every time, so that a red build is about the change and not about luck.
     "ci",
-    max_examples=25,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "deep", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "deep",
+    max_examples=int(os.environ.get("TIDEGATE_EXAMPLES", "200")),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -14,10 +14,11 @@ import pytest
 import tidegate as tg
 from advice.recordings import asked, drawn, final_results
 from advice.slowly import Recording, alerts, complete, outcome
+from seeds import seeds
 from tidegate.advice import counts, here
 
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
-SEEDS = range(120)
+SEEDS = seeds(30, 120)
 VIEW = pa.string_view()
 
 

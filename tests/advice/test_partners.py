@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from seeds import seeds
 from tidegate.advice.partners import JoinAdvice
 from tidegate.cli.main import main
 from tidegate.instants import ROUND_MS, show_ms
@@ -51,7 +52,7 @@ def partners(record: Record, right: list[Record], before: float, after: float) -
     return sum(k == record[0] and record[1] - before <= ts <= record[1] + after for k, ts in right)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", seeds(40, 80))
 def test_windows_find_what_every_pair_says(seed: int) -> None:
     left, right = drawn(seed)
     advice = asked(left, right, target=0.1)
@@ -88,7 +89,7 @@ def test_any_share_may_miss_its_partners(target: float) -> None:
 
 
 @pytest.mark.parametrize("stream_time", ["max", "min_partition"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5, 12))
 def test_the_driver_joins_as_many_pairs_with_each_grace(seed: int, stream_time: Any) -> None:
     random, now = Random(seed), 0
     came: list[tuple[str, dict[str, object]]] = []

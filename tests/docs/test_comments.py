@@ -12,7 +12,14 @@ import pytest
 
 from docs.pages import ROOT, SOURCE
 
-FILES = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+FETCHED = ROOT / "benchmarks" / "peers" / "target"
+"""The environments of other engines, once `make bench-peers` has run."""
+FILES = sorted(
+    path
+    for folder in ("src", "tests", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+    if FETCHED not in path.parents
+)
 ROOMS = "|".join(sorted(path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.name[0] not in "_."))
 MODULE = re.compile(rf"(?<![\w./])(?:tidegate\.)?((?:{ROOMS})(?:\.\w+)+)")
 PATH = re.compile(rf"(?<![\w./])((?:{ROOMS})(?:/\w+)*\.py)(?::([\w.]+\w))?")

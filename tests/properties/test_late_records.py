@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -95,7 +95,6 @@ RECORDS = st.lists(
 TYPES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
 
 
-@settings(max_examples=40)
 @pytest.mark.parametrize("kind", WINDOWS)
 @given(records=RECORDS, data=st.data())
 def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row], data: st.DataObject) -> None:

@@ -10,13 +10,14 @@ import pytest
 import tidegate as tg
 from advice.recordings import SCHEMA, asked, drawn
 from advice.slowly import Recording
+from seeds import seeds
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.testing import TopologyTestDriver
 
 GRACES = [0, *ROUND_MS[:6], 7, 25]
 ASKED = sorted({grace * part // 4 for grace in GRACES for part in (3, 4)})
-SEEDS = range(150)
+SEEDS = seeds(50, 150)
 
 
 def graces(recording: Recording, today: int, *, function: bool = False) -> tuple[Graces, int]:

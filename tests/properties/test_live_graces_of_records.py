@@ -17,6 +17,7 @@ import tidegate as tg
 from advice.recordings import drawn
 from advice.slowly_keyed import Keyed
 from properties.test_joins import SIDES, Case, Row, joins, placed, seen_by_the_slowest, valid
+from seeds import seeds
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.time.lateness import class_ends
@@ -69,7 +70,7 @@ def life(table: Any, stream: Sequence[Sequence[Row]]) -> tuple[Graces, TopologyT
     return driver._tallies[0].graces.life(), driver
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(20, 60))
 def test_sliding_windows_tell_which_records_miss_a_window(seed: int) -> None:
     one, today = asked(seed, "sliding"), Random(seed).choice([0, 3, 25])
     live, driver = life(tables(one, today)[seed % 5], batches(one))
@@ -88,7 +89,7 @@ def test_sliding_windows_tell_which_records_miss_a_window(seed: int) -> None:
         assert len(late) == driver.drops["late"]
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", seeds(25, 80))
 def test_sessions_tell_what_is_late_today_and_at_most_so_many_with_another_grace(seed: int) -> None:
     one, today = asked(seed, "session"), Random(seed).choice([0, 3, 25])
     live, driver = life(tables(one, today)[seed % 5], batches(one))

@@ -25,7 +25,7 @@ from tidegate.testing.layout import Tasks
 
 CHUNKS = 4
 """Chunks of smoke cases, which run side by side."""
-CHUNK_CASES = 40
+CHUNK_CASES = 25
 
 
 @pytest.mark.parametrize("number", range(CHUNKS))

@@ -54,6 +54,7 @@ def test_workers_that_are_ended_are_replaced(spark: SparkSession) -> None:
     assert workers().isdisjoint(before)
 
 
+@pytest.mark.slow
 def test_smoke_of_missing_offsets(smoke: Smoke, tmp_path: Path) -> None:
     printed, report = smoke("benchmarks.suite", tmp_path / "report.json", "--only", "W13")
     found = report["workloads"]["W13"]
@@ -63,6 +64,7 @@ def test_smoke_of_missing_offsets(smoke: Smoke, tmp_path: Path) -> None:
     assert all(bar["times"] > 0 for bar in found["bars"])
 
 
+@pytest.mark.slow
 def test_smoke_of_the_doors(smoke: Smoke, tmp_path: Path) -> None:
     """JSON files, a Delta table and CSV files, each in the order of its files, beside Spark's own."""
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
@@ -78,6 +80,7 @@ def test_smoke_of_the_doors(smoke: Smoke, tmp_path: Path) -> None:
         assert bar["times"] > 0
 
 
+@pytest.mark.slow
 def test_smoke_of_a_race_of_joins(smoke: Smoke, tmp_path: Path) -> None:
     """Who runs fewer micro-batches is compared over those."""
     pytest.importorskip("pyspark", minversion="4.3", reason="Spark's own join has state format 4 from then on")
@@ -93,6 +96,7 @@ def test_smoke_of_a_race_of_joins(smoke: Smoke, tmp_path: Path) -> None:
     assert bar["times"] > 0
 
 
+@pytest.mark.slow
 def test_smoke_of_a_large_table(smoke: Smoke, tmp_path: Path) -> None:
     """By hand too: both give the rows of a direct computation, and the same as each other."""
     two = ("tidegate_files", "by_hand")

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -70,7 +70,6 @@ def of(rows: list[dict[str, Any]], output: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("aggregate", [combined, ordered, history])
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=12)
 @given(records=RECORDS, data=st.data())
 def test_each_output_is_what_it_is_alone(
     kind: str, aggregate: Any, cached: bool, records: list[Any], data: st.DataObject

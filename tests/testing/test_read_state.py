@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -58,7 +58,6 @@ def plain(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return placed([{name: value for name, value in row.items() if name not in names} for row in rows])
 
 
-@settings(max_examples=15)
 @pytest.mark.parametrize("how", ["built_in", "ordered", "function"])
 @pytest.mark.parametrize("emits", ["final", "updates", "both"])
 @pytest.mark.parametrize("kind", WINDOWS)
