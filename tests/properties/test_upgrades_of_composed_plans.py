@@ -1,0 +1,81 @@
+"""Plans of several operators that change between two batches: `check_upgrade` says what a driver does.
+
+A step that changes nothing may come and go.
+
+`HYPOTHESIS_PROFILE=deep` draws a hundred plans of each kind in each test, with other seeds each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from properties import changing_plans, composed_plans, composed_runs, neutral_steps
+from properties.composed_plans import KINDS
+from properties.composed_runs import accepted, assert_same_rows, rows_of
+from tidegate.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+
+RANDOMS = st.randoms(use_true_random=False)
+
+FEW = settings(max_examples=settings.default.max_examples // 8)
+"""A plan of many operators runs as long as many plans of one."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@FEW
+@given(data=st.data(), random=RANDOMS)
+def test_a_plan_goes_on_exactly_if_the_check_says_so(kind: str, data: Any, random: Any) -> None:
+    """A plan that goes on takes all further batches; one that is refused has changed nothing."""
+    before = data.draw(composed_plans.plans(kind))
+    after = changing_plans.changed(random, before)
+    results = accepted(before), accepted(after)
+    assume(None not in results)
+    batches = composed_runs.batches(random, before)
+    at = random.randrange(len(batches))
+    driver = TopologyTestDriver(results[0])
+    for batch in batches[: at + 1]:
+        driver.pipe_batch(batch.records, batch.input)
+        driver.advance_wall_clock(f"{batch.wait} ms")
+    told = driver.check_upgrade(results[1])
+    what = f"{before!r}\nbecomes\n{after!r}\nbehind batch {at} of\n{batches}\nThe check says\n{told}"
+    try:
+        driver = TopologyTestDriver(results[1], driver.state())
+        # Every operator begins to go on with its first rows.
+        for batch in [*batches[: at + 1], *batches[at + 1 :]]:
+            driver.pipe_batch(batch.records, batch.input)
+            driver.advance_wall_clock(f"{batch.wait} ms")
+        driver.drain()
+    except tg.CheckpointError as error:
+        assert not told.goes_on, f"{what}\nthe driver says\n{error}"
+        assert "Nothing was changed" in str(error)
+    else:
+        assert told.goes_on, what
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@FEW
+@given(data=st.data(), random=RANDOMS)
+def test_a_change_that_changes_nothing_between_two_batches(kind: str, data: Any, random: Any) -> None:
+    """In both directions: the step comes or goes."""
+    before = data.draw(composed_plans.plans(kind))
+    after = neutral_steps.with_neutral_steps(random, before)
+    in_any_order = neutral_steps.reorders(after)
+    before, after = (before, after) if random.randrange(2) else (after, before)
+    results = accepted(before), accepted(after)
+    assume(None not in results)
+    batches = composed_runs.batches(random, before)
+    at = random.randrange(len(batches))
+    driver = TopologyTestDriver(results[0])
+    for batch in batches[: at + 1]:
+        driver.pipe_batch(batch.records, batch.input)
+        driver.advance_wall_clock(f"{batch.wait} ms")
+    assume(driver.check_upgrade(results[1]).goes_on)
+    got = rows_of(results[0], batches, restarts={at}, then=results[1])
+    what = f"{before!r}\nbecomes, behind batch {at},\n{after!r}"
+    assert_same_rows(what, batches, got, rows_of(results[0], batches), in_any_order=in_any_order)
