@@ -634,6 +634,17 @@ def test_a_stream_of_which_no_record_has_a_key_joins_nothing() -> None:
     assert [row["v_right"] for row in rows(driver, ("events", {"k": "A", "ts": 2, "v": 3}))] == [3]
 
 
+@pytest.mark.parametrize("key", ["A", 1, True, b"A", 1.5])
+@pytest.mark.parametrize("how", ["left", "outer"])
+def test_a_side_whose_keys_are_all_null_so_far(key: Any, how: Any) -> None:
+    """Without schemas the keys of one side have a type, those of the other side none yet."""
+    left, right = (tg.stream(name, key="k", timestamp="ts", stream_time="max") for name in ("orders", "payments"))
+    driver = TopologyTestDriver(left.join(right, WINDOWS, how))
+    found = rows(driver, payment(key, 1), order(None, 2), order(None, 50), order(key, 51), payment(key, 52))
+    wanted = [(None, 2, None), (None, 50, None), *([(key, 1, 1)] if how == "outer" else []), (key, 52, 1)]
+    assert [(row["k"], row["timestamp"], row["paid"]) for row in found] == wanted
+
+
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()])
 def test_a_null_key_leaves_in_order_whatever_its_type(kind: pa.DataType) -> None:
     schema = pa.schema([("k", kind), ("v", pa.int64()), ("ts", pa.int64())])

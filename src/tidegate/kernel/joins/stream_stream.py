@@ -498,7 +498,8 @@ def _order_of_closing(
         "side": np.full(len(rows), 1 - number),
     }
     keys = records.rows.select(layout.keys).take(pa.array(rows))
-    columns |= {name: serial(keys[name]) for name in layout.keys}
+    # A key without a type yet has the type of the other side's key.
+    columns |= {name: keys[name] if pa.types.is_null(keys[name].type) else serial(keys[name]) for name in layout.keys}
     columns["arrival"] = places
     return pa.table(columns)
 
@@ -507,6 +508,6 @@ def _in_order(parts: list[_Part]) -> pa.Table:
     """The rows of all parts in the order in which they leave."""
     rows = concat_tables([rows for rows, _ in parts])
     by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
-    keys = [name for name in by.schema.names if name.startswith("k:")]
+    keys = [one.name for one in by.schema if one.name.startswith("k:") and not pa.types.is_null(one.type)]
     names = [name for name in ("place", "what", "time", "side", *keys, "arrival") if name in by.schema.names]
     return rows.take(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in names]))
