@@ -15,6 +15,12 @@ from __future__ import annotations
 import sys
 import warnings
 
+MORE_MEMORY = (
+    "Give the Python workers more (the machine's memory, and spark.executor.pyspark.memory if it is set), and start "
+    "the query again: it goes on with this batch"
+)
+"""What to do where memory is too small."""
+
 
 class TidegateError(Exception):
     """Base of every error tidegate raises.

@@ -185,6 +185,16 @@ def test_missing_pieces_are_refused() -> None:
         next(pieces)
 
 
+def test_too_little_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 400 failed")
+
+    monkeypatch.setattr(pa.ipc, "open_stream", full)
+    said = refused(frames.SEGMENT, FRAME)
+    assert said.startswith("There is too little memory to read a segment of a window's log: malloc of size 400 failed.")
+    assert "Give the Python workers more" in said
+
+
 COUNTING = """
 import os
 import numpy as np, pyarrow as pa

@@ -161,6 +161,16 @@ def test_a_vector_that_cannot_be_read(tmp_path: Path) -> None:
             deletion_vector.deleted(deletion_vector.as_text(wrong), root, "a.parquet")
 
 
+def test_a_vector_that_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(deletion_vector, "rows", full)
+    text = deletion_vector.as_text(inline(bitmap([1])))
+    with pytest.raises(InputError, match=r"too little memory to read the file a\.parquet"):
+        deletion_vector.deleted(text, Root(f"file:{tmp_path}"), "a.parquet")
+
+
 def test_a_deletion_while_the_query_runs_is_still_one(tmp_path: Path) -> None:
     """The log removes the file and adds it with a vector: it adds no new row."""
     writer = Writer(tmp_path / "t", protocol=PROTOCOL)

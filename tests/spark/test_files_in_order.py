@@ -516,6 +516,20 @@ def test_times_of_a_wall_clock_are_in_the_zone_of_the_jvm(tmp_path: Path) -> Non
 # --- without Spark ----------------------------------------------------------------------------------------------------
 
 
+def test_too_little_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 400 failed")
+
+    monkeypatch.setattr(Root, "opened", full)
+    root, listing = Root(f"file:{tmp_path}"), pa.RecordBatch.from_pylist([{"path": "a", "number": 0, "values": None}])
+    read = text.Lines(root, pa.schema([(text.VALUE, pa.binary())])), Columns(pa.schema([("n", pa.int64())]))
+    for rows in (read[0](iter([listing])), read[1].rows(lambda: root.opened("a"), "a")):
+        with pytest.raises(
+            InputError, match=r"too little memory to read the file \S*a: malloc of size 400 failed\. Give"
+        ):
+            list(rows)
+
+
 def hadoops(data: bytes) -> list[bytes]:
     """Lines as Hadoop's reader splits them, one by one."""
     found = re.split(rb"\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf"))

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import CheckpointError
+from tidegate.errors import MORE_MEMORY, CheckpointError
 from tidegate.kernel.state.compact import is_compact, restored
 from tidegate.kernel.state.delta import narrowed, widened
 from tidegate.kernel.state.without_repeats import with_repeats, without_repeats
@@ -190,6 +190,11 @@ def _bodies(kind: int, frame: bytes, count: int) -> list[memoryview]:
 
 
 def _no_content(kind: int, error: Exception) -> CheckpointError:
+    if isinstance(error, MemoryError):
+        return CheckpointError(
+            f"There is too little memory to read {_KINDS[kind]}: {error}. Nothing was changed. {MORE_MEMORY}. If there "
+            "is enough, its bytes are damaged: restart from an intact copy of the checkpoint."
+        )
     return _refused(kind, f"its content is no JSON object and Arrow tables ({error})")
 
 

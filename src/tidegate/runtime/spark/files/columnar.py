@@ -18,7 +18,7 @@ from tidegate.runtime.spark.files import deletion_vector, dictionary_pages, plac
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
-from tidegate.runtime.spark.files.stores import Root, located
+from tidegate.runtime.spark.files.stores import Root, located, too_large
 from tidegate.runtime.spark.files.times import FIRST_YEAR, OldTimeError, Times
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 
@@ -56,6 +56,8 @@ class Columns:
                 for rows, times in read(file, path):
                     if rows.num_rows:
                         yield self._typed(path, rows, times)
+        except MemoryError as error:  # Arrow's too
+            raise too_large(path, error) from error
         except (OSError, pa.ArrowException) as error:
             kind = {"parquet": "Parquet", "orc": "ORC"}[self.format]
             raise InputError(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.errors import InputError
-from tidegate.runtime.spark.files.stores import Root, located
+from tidegate.runtime.spark.files.stores import Root, located, too_large
 from tidegate.spec.columns import OURS
 
 DELETED = OURS + "deleted"
@@ -50,6 +50,8 @@ def deleted(text: str, root: Root, file: str) -> Rows:
     vector = json.loads(text)
     try:
         return rows(_data(vector, root))
+    except MemoryError as error:  # Arrow's too
+        raise too_large(file, error) from error
     except (OSError, ValueError, IndexError, struct.error, pa.ArrowException) as error:
         raise InputError(
             f"The rows of {file} that are deleted cannot be read: {error}. The deletion vector is {text}. Put the file "

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidegate.errors import InputError
 from tidegate.runtime.spark.files import place
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
-from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.files.stores import Root, too_large
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
@@ -110,6 +110,8 @@ class Lines:
         try:
             with self.root.bytes_of(path) as read:
                 yield from self._read(read, name, number, folders)
+        except MemoryError as error:  # Arrow's too
+            raise too_large(name, error) from error
         except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
             raise InputError(
                 f"The file {name} cannot be read: {error}. Put a good one in its place, under the same name, and start "

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tidegate.errors import InputError
+from tidegate.errors import MORE_MEMORY, InputError
 
 # Hadoop's names of stores that Arrow knows under another one.
 _STORES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
@@ -48,6 +48,11 @@ class Root:
         """A function that reads a file of the folder from its beginning, decompressed by the ending of its name."""
         with self.opened(inside) as file, _decompressed(file, self.named(inside)) as plain:
             yield plain.read
+
+
+def too_large(file: str, error: MemoryError) -> InputError:
+    """The error for a file that does not fit into the memory of a process."""
+    return InputError(f"There is too little memory to read the file {file}: {error}. {MORE_MEMORY}.")
 
 
 def located(path: str) -> tuple[Any, str]:
