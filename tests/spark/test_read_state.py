@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
+from tidegate.runtime.spark.checkpoints import reading
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +102,21 @@ def again(source: Any) -> tg.KTable:
     sums = final_sums(source).to_stream().group_by("k")
     counts = sums.windowed_by(tg.SessionWindows.of_inactivity_gap_and_grace("50 ms", "0 ms")).count()
     return counts.suppress(LIMIT)
+
+
+def test_a_path_that_sparks_reader_does_not_find(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a %20 b").mkdir()
+    checkpoint, driver = run(spark, tmp_path / "a %20 b", final_sums)
+    for look in (reading.pending, reading.memories):
+        with pytest.raises(
+            tg.CheckpointError, match="the character ' ', Spark's state reader looks for another folder"
+        ):
+            look(spark, checkpoint)
+    with pytest.raises(tg.CheckpointError, match="the character ' '"):
+        tg.read_state(spark, checkpoint)
+    (tmp_path / "ü+=,&~").symlink_to(tmp_path / "a %20 b")
+    found = tg.read_state(spark, str(tmp_path / "ü+=,&~" / "checkpoint"), store="sums")
+    assert rows_of(found) == shown(driver.read_state("sums"))
 
 
 def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: Path) -> None:

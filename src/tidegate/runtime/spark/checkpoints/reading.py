@@ -8,6 +8,7 @@ is needed.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -37,6 +38,9 @@ from tidegate.spec.pending import Pending, together
 
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
+
+_QUOTED = re.compile(r"""[\s\x00-\x1f\x7f-\x9f"#%<>?\[\\\]^`{|}]""")
+"""Characters that Java quotes in the path of a URI. Spark's state reader takes the quoted path for the name itself."""
 
 
 def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: Ended) -> DataFrame:
@@ -121,7 +125,17 @@ def _nothing(checkpoint: str) -> CheckpointError:
     )
 
 
+def _check_path(checkpoint: str) -> None:
+    if (found := _QUOTED.search(checkpoint)) is not None:
+        raise CheckpointError(
+            f"The state in {checkpoint!r} cannot be read: if the path of a checkpoint has the character {found[0]!r}, "
+            "Spark's state reader looks for another folder. Rename the folder while no query runs, or make a link to "
+            "it (ln -s), and give a path without this character; a query goes on under either."
+        )
+
+
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
+    _check_path(checkpoint)
     _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
     return [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
 
