@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from advice.slowly import Recording
 from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.advising import limits, order, stream
+from tidegate.runtime.spark.frames.arrow import LARGE
 
 GRACES = [f"{grace} ms" for grace in (0, 1, 7, 25)]
 _NAMED = "k string, ts long, p int, o long, at long"
@@ -58,6 +60,26 @@ def test_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed:
         alert="n < 3 and most > 1",
     )
     assert on_spark == here
+
+
+@pytest.fixture
+def large_types(spark: Any) -> Iterator[None]:
+    spark.conf.set(LARGE, "true")
+    yield
+    spark.conf.unset(LARGE)
+
+
+def test_where_spark_has_large_types(spark: Any, large_types: None) -> None:
+    recording = drawn(21, least=80, most=150)
+    asked: dict[str, Any] = {"partition": "p", "offset": "o", "arrival": "at"}
+    for windows in (tg.TimeWindows(8, 8, 3), tg.SessionWindows(8, 3)):
+        on_spark, here = both(spark, recording, windows=windows, **asked)
+        assert on_spark == here
+    table = pa.Table.from_pylist(recording.records, SCHEMA)
+    frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], _NAMED)
+    asked |= {"key": "k", "timestamp": "ts"}
+    assert tg.advise_limit(frame, **asked) == tg.advise_limit(table, **asked)
+    assert tg.advise_join(frame, frame, **asked).json() == tg.advise_join(table, table, **asked).json()
 
 
 @pytest.mark.parametrize("windows", [tg.SlidingWindows(8, 3), tg.SessionWindows(8, 3)], ids=["sliding", "session"])

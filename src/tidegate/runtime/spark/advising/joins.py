@@ -40,6 +40,7 @@ from tidegate.runtime.spark.advising.stream import (
     on_disk,
     skip,
 )
+from tidegate.runtime.spark.frames.arrow import as_taken
 from tidegate.runtime.spark.frames.names import col
 
 _EXACT = np.array(ROUND_MS, np.int64)
@@ -90,6 +91,7 @@ def advise_frames(
 
 def _needed(taken: DataFrame, before: int, after: int) -> DataFrame:
     """The grace that each pair of these windows needed, and how many pairs there are, as TALLY."""
+    as_spark_takes = as_taken(taken.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         rows = decoded(table["blob"])
@@ -102,7 +104,7 @@ def _needed(taken: DataFrame, before: int, after: int) -> DataFrame:
         tally = Tally(_EXACT)
         tally.add("needed", needed.values, needed.counts)
         tally.number("pairs", pairs)
-        return tally.table()
+        return as_spark_takes(tally.table())
 
     return by_keys(taken).applyInArrow(run, TALLY)
 
@@ -157,6 +159,7 @@ class _Counted:
 
     def _count(self, windows: Sequence[tuple[int, int]]) -> None:
         """Count the partners that these windows find; without windows, the distances of the nearest partners."""
+        taken = as_taken(self._sides[0].sparkSession)
 
         def run(left: pa.Table, right: pa.Table) -> pa.Table:
             keys = [name for name in left.schema.names if name.startswith("k:")]
@@ -170,7 +173,7 @@ class _Counted:
             for before, after in windows:
                 tally.number(f"found/{before}/{after}", sides.found(before, after))
                 tally.number(f"pairs/{before}/{after}", sides.pairs(before, after))
-            return tally.table()
+            return taken(tally.table())
 
         left, right = (side.groupBy("some") for side in self._sides)
         self._known.add_table(collected(left.cogroup(right).applyInArrow(run, TALLY)))

@@ -56,6 +56,7 @@ from tidegate.runtime.spark.advising.stream import (
     on_disk,
     unit_of_time,
 )
+from tidegate.runtime.spark.frames.arrow import as_taken
 
 MOST_TIMES = 1 << 20
 """Most reached stream times that go to every task: waits are exact to 1/MOST_TIMES of the recording."""
@@ -89,7 +90,9 @@ def advise_limit_frame(asked: LimitQuestion, frame: DataFrame) -> LimitAdvice:
         parts, plan = in_order(question, slices(question, valid, known), len(known.names), hold)
         plan = replace(plan, guard=None, slowest=False)
         records = hold(_records(question, parts, plan, known.rows))
-        tally = Tally(_HALVES).add_table(collected(by_keys(records).applyInArrow(_between(asked), TALLY)))
+        tally = Tally(_HALVES).add_table(
+            collected(by_keys(records).applyInArrow(_between(asked, as_taken(frame.sparkSession)), TALLY))
+        )
         limits = sorted(set(asked.limits or usual(tally.counts("between"))))
         waited = hold(_waited(asked, records, limits, _reached(records)))
         tally.add_table(collected(waited.where(F.col("name").isNotNull())))
@@ -107,6 +110,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
     stream times that were `reached`, and the `first` and the `last` of them (ms).
     """
     take, before_bucket, some = taking(question, plan), plan.before, max(1, plan.records // rows)
+    taken = as_taken(parts.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, _ = take(table)
@@ -120,7 +124,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         blob = encoded(pa.table({"time": reached.time, "rank": reached.rank}))
         found: list[tuple[Any, ...]] = [(None, None, blob, int(now[0]), int(now[-1]))]
         found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
-        return table_of(_RECORDS, found)
+        return taken(table_of(_RECORDS, found))
 
     return parts.groupBy("bucket").applyInArrow(run, from_arrow_schema(_RECORDS))
 
@@ -149,20 +153,21 @@ def _updates(asked: LimitQuestion, table: pa.Table) -> Updates:
     return Updates.of(asked.windows, taken, numbered_keys(rows)[0])
 
 
-def _between(asked: LimitQuestion) -> Callable[[pa.Table], pa.Table]:
+def _between(asked: LimitQuestion, taken: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], pa.Table]:
     """A function that counts the updates of a group of keys, and the times between two updates of a name."""
 
     def run(table: pa.Table) -> pa.Table:
         updates, tally = _updates(asked, table), Tally(_HALVES)
         tally.number("updates", len(updates.name))
         tally.add("between", updates.between)
-        return tally.table()
+        return taken(tally.table())
 
     return run
 
 
 def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached: Reached) -> DataFrame:
     """_WAITED: tallies, and by limit and block a blob of the ranks with which rows entered and left the buffer."""
+    taken = as_taken(records.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         updates, tally = _updates(asked, table), Tally(_HALVES)
@@ -181,7 +186,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
         counted = tally.table()
         for name in _WAITED.names[len(SCHEMA) :]:
             counted = counted.append_column(name, pa.nulls(counted.num_rows, _WAITED.field(name).type))
-        return pa.concat_tables([counted, table_of(_WAITED, found)])
+        return taken(pa.concat_tables([counted, table_of(_WAITED, found)]))
 
     return by_keys(records).applyInArrow(run, from_arrow_schema(_WAITED))
 

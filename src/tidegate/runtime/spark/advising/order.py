@@ -30,6 +30,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.columns.hash64 import hash64
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
+from tidegate.runtime.spark.frames.arrow import as_taken
 
 MOST_PARTITIONS = 200
 """With more partitions the time of the slowest one is not computed here."""
@@ -178,6 +179,7 @@ class Ready:
         """PARTS of the slices."""
         before, edges, trigger = self.before, self.edges, question.trigger_ms or SHORTEST_BATCH_MS
         arrives, ordered = question.arrival is not None, question.offset is not None
+        taken = as_taken(sliced.sparkSession)
 
         def run(table: pa.Table) -> pa.Table:
             p, stretch = table["p"][0].as_py(), table["stretch"][0].as_py()
@@ -206,7 +208,7 @@ class Ready:
                 most = [int(ts[mine].max()), *(int(ts[mine][~far].max(initial=NEVER)) for far in ahead)]
                 row = [bucket[low], p, high - low, waits[mine].sum(), [int(far.sum()) for far in ahead], most]
                 found.append([*row, ready[mine].max(), encoded(rows.slice(low, high - low))])
-            return table_of(_PARTS, found)
+            return taken(table_of(_PARTS, found))
 
         return sliced.groupBy("p", "stretch").applyInArrow(run, PARTS)
 
@@ -310,6 +312,7 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
     `high`).
     """
     take, some, arrives = taking(question, plan), max(1, plan.records // rows), question.arrival is not None
+    taken = as_taken(parts.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, _ = take(table)
@@ -321,7 +324,7 @@ def seen(question: Question, parts: DataFrame, plan: Plan, rows: int, count: Cou
         columns = times if count is None else times.select(["ts", "rank", "largest"])
         whole = pa.table([*shown.columns, *columns.columns], [*shown.schema.names, *columns.schema.names])
         out += [[group, encoded(mine), None, None, None, None] for group, mine in by_key(whole, some)]
-        return table_of(_SEEN, out)
+        return taken(table_of(_SEEN, out))
 
     return parts.groupBy("bucket").applyInArrow(run, SEEN)
 
@@ -331,7 +334,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
     numbered from `behind` on), the stream time that it has `seen`, and its `turn` (`advice.join_graces.JoinArrivals`).
     """
     take, some, slowest = taking(question, plan), max(1, plan.records // rows), plan.slowest
-    ordered = question.offset is not None
+    ordered, taken = question.offset is not None, as_taken(parts.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, arrivals = take(table)
@@ -343,7 +346,7 @@ def taken_by_join(question: Question, parts: DataFrame, plan: Plan, behind: int,
             [*shown.columns, *map(pa.array, (ts, p >= behind, sees, turn))],
             [*shown.schema.names, "ts", "right", "seen", "turn"],
         )
-        return table_of(_BY_KEY, [(group, encoded(mine)) for group, mine in by_key(whole, some)])
+        return taken(table_of(_BY_KEY, [(group, encoded(mine)) for group, mine in by_key(whole, some)]))
 
     return parts.groupBy("bucket").applyInArrow(run, BY_KEY)
 

@@ -43,6 +43,7 @@ from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.runtime.spark.advising.order import Known, Plan, Ready, decoded, seen, sees, slices
+from tidegate.runtime.spark.frames.arrow import as_taken
 from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.windows import TimeWindows
 
@@ -252,11 +253,11 @@ def _tallied(records: DataFrame) -> DataFrame:
 
 def _by_key(question: Question, records: DataFrame, plan: Plan) -> DataFrame:
     """The counts of lateness if each key has windows of its own, as TALLY."""
-    count = _counting(question, plan)
+    count, taken = _counting(question, plan), as_taken(records.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         rows = in_turn(decoded(table["blob"]))
-        return count(rows, numbered_keys(rows)[0])
+        return taken(count(rows, numbered_keys(rows)[0]))
 
     return by_keys(records).applyInArrow(run, TALLY)
 
@@ -275,13 +276,14 @@ def _results(question: Question, records: DataFrame, graces: Ints) -> Tally:
     """The counts of results; each task takes a group of keys."""
     points = _points(question, records, graces)
     exact = np.unique(np.concatenate([graces, question.exact]))
+    taken = as_taken(records.sparkSession)
 
     def run(table: pa.Table) -> pa.Table:
         rows = in_turn(decoded(table["blob"]))
         kept = [name for name in rows.schema.names if name.startswith(("k:", "v:"))]
         ts, seen_by = ints(rows["ts"]), ints(rows["largest"])
         rows = rows.select([*kept, "ts"])
-        return of_keys(question, rows, numbered_keys(rows), ts, seen_by, points, graces).table()
+        return taken(of_keys(question, rows, numbered_keys(rows), ts, seen_by, points, graces).table())
 
     return Tally(exact).add_table(collected(by_keys(records).applyInArrow(run, TALLY)))
 

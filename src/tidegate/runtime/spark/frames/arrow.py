@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tidegate.errors import DefinitionError
+from tidegate.kernel.columns.arrays import as_schema
 from tidegate.spec.columns import public_name
+
+LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 
 MAX_DIGITS = 38
 """Most digits of Spark's decimals."""
@@ -21,13 +26,27 @@ MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
     """The Arrow types of Spark columns; timestamps are in UTC whatever the session's time zone is.
 
-    large  whether text and binary have Arrow's large types (`spark.sql.execution.arrow.useLargeVarTypes`)
+    large  whether text and binary have Arrow's large types (LARGE)
     """
     more: dict[str, Any] = {"prefers_large_types": True} if large else {}
     try:
         return to_arrow_schema(schema, timezone="UTC", **more)
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
         return to_arrow_schema(schema, **more)
+
+
+def with_large_types(rows: pa.Table) -> pa.Table:
+    """The rows, in which text and binary have Arrow's large types."""
+    return as_schema(rows, arrow_schema(from_arrow_schema(rows.schema), large=True))
+
+
+def as_taken(spark: SparkSession) -> Callable[[pa.Table], pa.Table]:
+    """Makes a result one that `applyInArrow` takes: where the session has large types, Spark takes these alone."""
+    return with_large_types if str(spark.conf.get(LARGE, "false")).lower() == "true" else _as_it_is
+
+
+def _as_it_is(rows: pa.Table) -> pa.Table:
+    return rows
 
 
 def check_known(schema: pa.Schema, what: str, remedy: str) -> None:

@@ -195,18 +195,16 @@ def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], 
 
     def run(table: pa.Table) -> pa.Table:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import from_arrow_schema
 
-        from tidegate.kernel.columns.arrays import as_schema
         from tidegate.kernel.state.store import DictStore
-        from tidegate.runtime.spark.frames.arrow import arrow_schema
+        from tidegate.runtime.spark.frames.arrow import with_large_types
         from tidegate.runtime.spark.worker.wire import outgoing
 
         blobs = table.column("blob")
         outcome = stage.begin(DictStore(tuning=tuning), blobs.to_pylist(), end_of_input=True)
         out = pa.concat_tables(outgoing(stage.output_schema, stage.metrics, outcome, tuning))
         if pa.types.is_large_binary(blobs.type):  # Spark then takes large types alone
-            out = as_schema(out, arrow_schema(from_arrow_schema(out.schema), large=True))
+            out = with_large_types(out)
         return out
 
     return run
