@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -44,6 +44,12 @@ def test_a_bounded_batch_takes_from_every_partition_and_in_the_end_all(there: li
         taken, batches, start = taken + sum(sizes.values()), batches + 1, reached
     assert taken == sum(there)
     assert batches <= 1 + sum(there) // max(1, most - len(there))
+
+
+@given(st.integers(1, 5_000), st.integers(0, 5_000))
+@example(15, 7)  # as a share of 22 records, 15 records are a little less than 15
+def test_a_bounded_batch_of_one_partition_has_as_many_records_as_it_may(most: int, more: int) -> None:
+    assert consumed.shared(offsets([100]), offsets([100 + most + more]), most) == offsets([100 + most])
 
 
 @given(lengths, st.integers(1, 6))

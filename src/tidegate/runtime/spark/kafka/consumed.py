@@ -300,13 +300,14 @@ def shared(start: Offsets, end: Offsets, most: int) -> Offsets:
     if total <= most:
         return end
     return {
-        topic: {number: _share(start[topic][number], at, most / total) for number, at in of.items()}
+        topic: {number: _share(start[topic][number], at, most, total) for number, at in of.items()}
         for topic, of in end.items()
     }
 
 
-def _share(start: int, end: int, share: float) -> int:
-    part = (end - start) * share
+def _share(start: int, end: int, most: int, total: int) -> int:
+    # In this order, as Spark does: the one partition of a topic gives `most` records, and not one less.
+    part = most * ((end - start) / total)
     return start + (ceil(part) if part < 1 else floor(part))
 
 
