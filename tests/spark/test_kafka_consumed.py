@@ -18,6 +18,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
+import confluent_kafka
+from confluent_kafka import KafkaException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
@@ -188,6 +190,42 @@ def test_batches_are_bounded_by_records_and_by_bytes(
         assert batch.nbytes < librdkafka.CHUNK_BYTES + 400 * (size + 100)
         batches.append(batch.num_rows)
     assert batches == wanted
+
+
+class Silent:
+    """A consumer that gets no record; the brokers say which offsets the partition has, or nothing."""
+
+    def __init__(self, offsets: tuple[int, int] | Exception | None) -> None:
+        self._offsets = offsets
+
+    def consume(self, records: int, seconds: float) -> list[Any]:
+        return []
+
+    def get_watermark_offsets(self, place: Any, seconds: float) -> tuple[int, int] | None:
+        if isinstance(self._offsets, Exception):
+            raise self._offsets
+        return self._offsets
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+@pytest.mark.parametrize(
+    ("offsets", "gone"),
+    [((0, 4), True), ((20, 30), True), ((0, 20), False), ((8, 9), False), (None, False), (KafkaException(), False)],
+)
+def test_only_records_that_are_gone_may_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, lossy: bool, offsets: Any, gone: bool
+) -> None:
+    """Brokers that are not reached for a while have the records still."""
+    monkeypatch.setattr(librdkafka, "PATIENCE_S", -1)
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: confluent_kafka)
+    consumer: Any = object.__new__(librdkafka._Consumer)
+    consumer.of, consumer.trouble = Silent(offsets), "Connection refused."
+    found = librdkafka._until(Span("t", 0, 4, 10), consumer, lossy=lossy)
+    if lossy and gone:
+        assert list(found) == []
+        return
+    with pytest.raises(InputError, match=r"from offset 4 to 9 cannot be read: nothing came for .* Connection refused"):
+        list(found)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ marks), the last records of a span are never as many."""
 PATIENCE_S = 120
 """Seconds without a record that is known to be there, before the read fails; Spark's own source waits as long."""
 ANSWER_S = 30
-"""Seconds that the brokers may take to list the partitions of a topic."""
+"""Seconds that the brokers may take to list the partitions of a topic, or to say which offsets a partition has."""
 TRIES = 3
 
 # Columns of Spark's source, of the same types.
@@ -196,7 +196,7 @@ def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any
             if records:
                 yield records
         elif at < span.end and time.monotonic() - heard > PATIENCE_S:
-            if lossy:
+            if lossy and consumer.has_none(span, at):
                 return
             raise _unread(span, at, f"nothing came for {PATIENCE_S} s. {consumer.trouble}".rstrip())
 
@@ -273,6 +273,14 @@ class _Consumer:
     def __init__(self, configuration: dict[str, Any]) -> None:
         self.trouble = ""
         self.of = _kafka().Consumer({**configuration, "error_cb": self._hear})
+
+    def has_none(self, span: Span, at: int) -> bool:
+        """Whether the brokers say that the partition has no offset of the span from `at` on."""
+        try:
+            known = self.of.get_watermark_offsets(_kafka().TopicPartition(span.topic, span.partition), ANSWER_S)
+        except _kafka().KafkaException:
+            return False
+        return known is not None and (known[0] >= span.end or known[1] <= at)
 
     def _hear(self, error: Any) -> None:
         self.trouble = f"librdkafka says: {error.str()}"
