@@ -150,7 +150,31 @@ def test_a_partition_that_comes_later(
     assert sorted(row["user"] for row in reading.run()) == ["A", "B"]
 
 
-def _query(spark: SparkSession, broker: Broker, topic: str, folder: Path, **options: Any) -> Query:
+@pytest.mark.parametrize("consumer", ["spark", "librdkafka"])
+def test_a_new_partition_that_has_lost_its_first_records_stops_the_query(
+    spark: SparkSession, client: Client, broker: Broker, admin: AdminClient, tmp_path: Path, consumer: str
+) -> None:
+    topic = client.topic()
+    client.send(topic, [(0, b"A", b'{"n": 0}', None)])
+    query = _query(spark, broker, topic, tmp_path, consumer)
+    assert len(query.run()) == 1
+    for made in admin.create_partitions([NewPartitions(topic, 2)]).values():
+        made.result()
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for n in range(1, 6):
+        producer.produce(topic, b'{"n": %d}' % n, b"A", partition=1)
+    producer.flush()
+    for deleted in admin.delete_records([TopicPartition(topic, 1, 3)]).values():
+        deleted.result()
+    with pytest.raises(StreamingQueryException):
+        query.run()
+    lossy = _query(spark, broker, topic, tmp_path, consumer, failOnDataLoss="false")
+    assert [row["n"] for row in lossy.run()] == [4, 5]
+
+
+def _query(
+    spark: SparkSession, broker: Broker, topic: str, folder: Path, consumer: str = "librdkafka", **options: Any
+) -> Query:
     return Query(
         lambda: (
             tg.kafka.source(
@@ -159,7 +183,7 @@ def _query(spark: SparkSession, broker: Broker, topic: str, folder: Path, **opti
                 topic,
                 key="user",
                 value="n long",
-                consumer="librdkafka",
+                consumer=consumer,
                 options=options,
             ).frame
         ),

@@ -151,6 +151,19 @@ def test_a_bounded_batch_of_a_query_that_begins_at_the_end_of_a_partition() -> N
     assert read(source, source.initialOffset(), end) == [Span("t", 0, 900, 910)]
 
 
+@pytest.mark.parametrize(("first", "lossy"), [(0, False), (2, False), (2, True), (9, False)])
+def test_a_new_partition_that_has_lost_its_first_records_is_an_error_unless_that_is_said_to_be_well(
+    first: int, lossy: bool
+) -> None:
+    source = consumed.Consumed(StructType(), topics(Broker(p0=3, p1=first), lossy=lossy), None, {})
+    start, end = offsets([5]), offsets([6, 9])
+    if first and not lossy:
+        with pytest.raises(InputError, match=f"t, partition 1: .* begins at offset {first}: Kafka deleted the records"):
+            read(source, start, end)
+    else:
+        assert read(source, start, end) == [Span("t", 1, first, 9), Span("t", 0, 5, 6)]
+
+
 def test_nothing_is_asked_where_all_partitions_are_known() -> None:
     client: Any = None
     assert topics(client).known(offsets([5]), offsets([6])) == offsets([5])

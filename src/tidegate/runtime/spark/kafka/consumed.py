@@ -150,6 +150,22 @@ class Topics:
                         "from its beginning."
                     )
 
+    def check_none_missed(self, start: Offsets, known: Offsets) -> None:
+        """Raises InputError if Kafka has deleted records of a partition that came after `start`, unless `lossy`.
+
+        `known` has the offsets at which the partitions are read.
+        """
+        if self.lossy:
+            return
+        for topic, partitions in known.items():
+            for number, at in partitions.items():
+                if at > 0 and number not in start.get(topic, {}):
+                    raise InputError(
+                        f"{topic}, partition {number}: the partition is new to the query, and begins at offset {at}: "
+                        "Kafka deleted the records in front before the query read them. Results without them would be "
+                        "wrong; failOnDataLoss=false goes on nevertheless."
+                    )
+
 
 @dataclass
 class _Task(InputPartition):
@@ -204,7 +220,9 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._newest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[_Task]:
-        found = spans(self._topics.known(start, end), end)
+        known = self._topics.known(start, end)
+        self._topics.check_none_missed(start, known)
+        found = spans(known, end)
         return [_Task(each) for each in assigned(found, self._topics.tasks or len(found))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
