@@ -19,7 +19,7 @@ pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
@@ -203,6 +203,26 @@ def test_batches_are_bounded_by_records_and_by_bytes(
         assert batch.nbytes < librdkafka.CHUNK_BYTES + 400 * (size + 100)
         batches.append(batch.num_rows)
     assert batches == wanted
+
+
+@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_TRANSPORT"])
+def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    answers = [KafkaException(KafkaError(getattr(KafkaError, code))), offsets([7])]
+
+    def listed(client: Client, topics: list[str], *, latest: bool) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(librdkafka, "PAUSE_S", 0)
+    monkeypatch.setattr(Client, "_listed", listed)
+    assert Client("b:1").ends(["t"]) == offsets([7])
+    answers[:] = [KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), offsets([7])]
+    with pytest.raises(InputError, match="do not say how far t goes: Broker: Topic authorization failed"):
+        Client("b:1").ends(["t"])
 
 
 class Silent:
