@@ -225,6 +225,12 @@ def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
         Client("b:1").ends(["t"])
 
 
+def test_brokers_that_are_not_reached_are_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(librdkafka, "ANSWER_S", 1)
+    with pytest.raises(InputError, match=r"how far t goes: .*transport failure. librdkafka says: .*Connection refused"):
+        Client("127.0.0.1:9").ends(["t"])
+
+
 class Silent:
     """A consumer that gets no record; the brokers say which offsets the partition has, or nothing."""
 

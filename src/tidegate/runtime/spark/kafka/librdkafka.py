@@ -138,10 +138,12 @@ class Client:
                 return self._listed(topics, latest=latest)
             except kafka.KafkaException as error:
                 if error.args[0].name() not in _PASSING or time.monotonic() > last:
+                    why = error.args[0].str()
+                    if error.args[0].name() == "_TRANSPORT":
+                        why = f"{why}. {_consumer(self, 'error').heard()}".rstrip(". ")
                     raise InputError(
-                        f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: "
-                        f"{error.args[0].str()}. See that they run and let this client read, and start the query "
-                        "again: it goes on from its checkpoint."
+                        f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: {why}. See that they "
+                        "run and let this client read, and start the query again: it goes on from its checkpoint."
                     ) from error
                 time.sleep(PAUSE_S)
 
@@ -215,7 +217,7 @@ def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any
         elif at < span.end and time.monotonic() - heard > PATIENCE_S:
             if lossy and consumer.has_none(span, at):
                 return
-            raise _unread(span, at, f"nothing came for {PATIENCE_S} s. {consumer.trouble}".rstrip())
+            raise _unread(span, at, f"nothing came for {PATIENCE_S} s. {consumer.trouble}".rstrip(". "))
 
 
 def _end(said: Any, span: Span, at: int) -> int:
@@ -299,8 +301,15 @@ class _Consumer:
             return False
         return known is not None and (known[0] >= span.end or known[1] <= at)
 
+    def heard(self) -> str:
+        """The last error about the brokers: librdkafka tells it when it is polled."""
+        self.of.poll(0)
+        return self.trouble
+
     def _hear(self, error: Any) -> None:
-        self.trouble = f"librdkafka says: {error.str()}"
+        # That all brokers are down is told behind the reason.
+        if not self.trouble or error.code() != _kafka().KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
+            self.trouble = f"librdkafka says: {error.str().rstrip('.')}"
 
 
 @cache
