@@ -180,10 +180,13 @@ def test_a_topic_that_became_shorter_is_an_error_unless_that_is_said_to_be_well(
 
 
 class Message:
-    """A record of librdkafka's, of so many bytes."""
+    """A record of librdkafka's, of so many bytes, or a report of an error."""
 
-    def __init__(self, offset: int, size: int) -> None:
-        self._offset, self._value = offset, bytes(size)
+    def __init__(self, offset: int, size: int, error: KafkaError | None = None) -> None:
+        self._offset, self._value, self._error = offset, bytes(size), error
+
+    def error(self) -> KafkaError | None:
+        return self._error
 
     def offset(self) -> int:
         return self._offset
@@ -229,6 +232,26 @@ def test_brokers_that_are_not_reached_are_an_error_with_the_reason(monkeypatch: 
     monkeypatch.setattr(librdkafka, "ANSWER_S", 1)
     with pytest.raises(InputError, match=r"how far t goes: .*transport failure. librdkafka says: .*Connection refused"):
         Client("127.0.0.1:9").ends(["t"])
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [("GROUP_AUTHORIZATION_FAILED", None), ("TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed. If")],
+)
+def test_records_come_without_a_right_to_the_group(
+    monkeypatch: pytest.MonkeyPatch, code: str, says: str | None
+) -> None:
+    """No offset is committed: the group is only librdkafka's."""
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: SimpleNamespace(Message=Message, KafkaError=KafkaError))
+    report = Message(-1001, 0, KafkaError(getattr(KafkaError, code)))
+    answers = iter([[report], [Message(4, 1), report, Message(5, 1)]])
+    consumer: Any = SimpleNamespace(of=SimpleNamespace(consume=lambda records, seconds: next(answers)), trouble="")
+    found = librdkafka._until(Span("t", 0, 4, 6), consumer, lossy=False)
+    if says is None:
+        assert [[record.offset() for record in records] for records in found] == [[4, 5]]
+        return
+    with pytest.raises(InputError, match=f"from offset 4 to 5 cannot be read: {says}"):
+        list(found)
 
 
 class Silent:
