@@ -14,13 +14,17 @@ from typing import Any, Self
 
 
 class Registry:
-    """As a context; `url` is its address, `asked` the requested paths, `failing` how many requests still fail."""
+    """As a context; `url` is its address, `asked` the requested paths, `failing` how many requests still fail.
+
+    proxy  status and body of a proxy that answers instead, None if there is none
+    """
 
     def __init__(self) -> None:
         self._schemas: list[dict[str, Any]] = []
         self._versions: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.failing = 0
+        self.proxy: tuple[int, bytes] | None = None
 
     def __enter__(self) -> Self:
         registry = self
@@ -29,7 +33,7 @@ class Registry:
             def do_GET(self) -> None:
                 registry.asked.append(self.path)
                 code, answer = registry._answer(*self.path.partition("?")[::2])
-                body = json.dumps(answer).encode()
+                code, body = registry.proxy or (code, json.dumps(answer).encode())
                 self.send_response(code)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("Content-Length", str(len(body)))

@@ -65,6 +65,22 @@ def test_a_busy_registry_is_asked_again(running: Registry) -> None:
         decoder(running)(pa.array([framed(2, avro(5))]))
 
 
+@pytest.mark.parametrize(
+    "proxy",
+    [(404, b"<html>404 Not Found</html>"), (404, b'{"status": 404, "error": "Not Found"}'), (200, b"<html></html>")],
+)
+def test_the_answer_of_a_proxy_is_no_answer_of_the_registry(
+    running: Registry, proxy: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "WAIT_S", 0.01)
+    one = running.register("o-value", ORDER)
+    running.proxy = proxy
+    with pytest.raises(InputError, match=f"does not say what schema {one} is: .*no record is lost"):
+        decoder(running)(pa.array([framed(one, avro(5))]))
+    running.proxy = None
+    assert decoder(running)(pa.array([framed(one, avro(5))])).rows.to_pylist() == [{"x": 5}]
+
+
 def test_a_registry_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "WAIT_S", 0.01)
     with pytest.raises(InputError) as caught:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
+from json import JSONDecodeError
 from typing import Any
 
 from tidegate.errors import DefinitionError, InputError, TidegateError
@@ -98,13 +99,14 @@ class Registry:
             try:
                 return ask()
             except SchemaRegistryError as error:
-                # The client itself has asked again where that may help.
-                if error.http_status_code == NOT_FOUND:
+                # The client itself has asked again where that may help. A proxy before a registry that is down may say
+                # "not found" too; a registry says it with a number of its own, 404 or 40401 to 40403.
+                if error.http_status_code == NOT_FOUND and str(error.error_code).startswith(str(NOT_FOUND)):
                     return None
                 raise self._silent(said, f"{error.http_status_code}, {error.error_message}") from error
             except Exception as error:
                 # The HTTP library changes with the client's version, and its errors have no common class.
-                if not isinstance(error, OSError) and not type(error).__module__.startswith("http"):
+                if not isinstance(error, OSError | JSONDecodeError) and not type(error).__module__.startswith("http"):
                     raise
                 if not left:
                     raise self._silent(said, f"{type(error).__name__}: {error}") from error
