@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     DataType,
     DecimalType,
     DoubleType,
+    FloatType,
     LongType,
     StringType,
     StructField,
@@ -129,6 +130,21 @@ def test_a_key_of_any_type_is_replaced_in_the_file_that_has_it_alone(
             )
         assert there(tmp_path / str(at))[0][1:] == (2,)
         assert len(there(tmp_path / str(at))) == 1
+
+
+@pytest.mark.parametrize("kind", [DoubleType(), FloatType()], ids=["double", "float"])
+@pytest.mark.parametrize("updated", [[math.nan], [0.5], [0.5, 7.0], [math.nan, 0.5], [-math.inf, math.inf]], ids=repr)
+def test_a_key_that_is_nan_beside_others_in_a_file(tmp_path: Path, kind: DataType, updated: list[float]) -> None:
+    """The statistics of a file leave out NaN: they say that 0.5 is its only key."""
+    fields = (StructField("k", kind), StructField("v", LongType()))
+    target = Delta(tmp_path).target(Rows(None, fields, ("k",), once=False, mode="upsert"))
+    assert isinstance(target, DeltaTarget)
+    for number, keys in enumerate([[math.nan, 0.5], updated]):
+        given = rows(*((key, number, False) for key in keys), schema=target._staged_schema)
+        target.commit(Batch("q", number, 5), staged(target, given))
+    expected = {repr(key): 0 for key in (math.nan, 0.5)} | {repr(key): 1 for key in updated}
+    found = DeltaTable(tmp_path).to_pyarrow_table().to_pylist()
+    assert sorted((repr(row["k"]), row["v"]) for row in found) == sorted(expected.items())
 
 
 def test_columns_of_the_table_in_another_order_and_more_of_them(tmp_path: Path) -> None:

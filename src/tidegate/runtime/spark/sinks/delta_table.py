@@ -402,7 +402,13 @@ def _filled(rows: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchRea
 
 
 def _as_in_statistics(keys: pa.ChunkedArray) -> bool:
-    """Whether the statistics of a file have these keys exactly: deltalake reads decimals and times there as doubles."""
+    """Whether the statistics of a file have these keys exactly: deltalake reads decimals and times there as doubles.
+
+    They leave out NaN, and a file whose other keys are all equal seems to have this key alone: deltalake 1.6 would
+    replace the row of NaN by that of the other key.
+    """
+    if pa.types.is_floating(keys.type):
+        return False
     if pa.types.is_decimal(keys.type):
         return bool(keys.type.precision <= _EXACT_DIGITS)
     if not pa.types.is_timestamp(keys.type):
