@@ -194,6 +194,40 @@ def test_lines_are_judged_as_by_sparks_reader(spark: SparkSession, tmp_path: Pat
     assert mine.count() > 10
 
 
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE", "FAILFAST"])
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_the_column_for_malformed_lines_is_none_of_the_lines(
+    spark: SparkSession, tmp_path: Path, format: str, mode: str
+) -> None:
+    """It is null where such lines make no rows, even if a line of JSON has a field of its name."""
+    (tmp_path / "in").mkdir()
+    lines = {
+        "json": ['{"user": "A", "ts": "2026-01-01T00:01:00Z", "n": 1, "bad": "own"}', '{"user": "B", "n": "two"}'],
+        "csv": ["user,ts,n", "A,2026-01-01T00:01:00Z,1", "B,2026-01-01T00:02:00Z,two", "C,2026-01-01T00:03:00Z,x,3"],
+    }[format]
+    lines = [line for line in lines if mode != "FAILFAST" or (line[0] not in "BC" and "two" not in line)]
+    (tmp_path / "in" / f"0.{format}").write_text("".join(f"{line}\n" for line in lines))
+    options = {"mode": mode, "columnNameOfCorruptRecord": "bad", "header": "true"}
+    options = {name: value for name, value in options.items() if name != "header" or format == "csv"}
+    given: dict[str, Any] = {"format": format, "schema": "user string, bad string, ts timestamp, n int"}
+    mine = tg.files.ordered(spark, str(tmp_path / "in"), options=options, streaming=False, **given)
+    wanted = spark.read.schema(given["schema"]).options(**options).format(format).load(str(tmp_path / "in")).cache()
+    assert plain(mine.drop("partition", "offset")) == plain(wanted)
+    stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, options=options, streaming=False, **given)
+    for column in ("bad", "n"):  # Spark reads the lines for the one, and Arrow for the other
+        [of_a] = [row for row in collect(stream.group_by_key().agg(x=tg.last(column)).to_df()) if row["user"] == "A"]
+        assert of_a["x"] == (None if column == "bad" else 1)
+
+
+def test_the_column_for_malformed_lines_is_no_column_of_files_without_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's inference makes it of a malformed line, which is a dead letter here."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"user": "A"}\nnothing\n')
+    options = {"columnNameOfCorruptRecord": "bad"}
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), format="json", options=options, streaming=False)
+    assert frame.columns == ["user", "partition", "offset"]
+
+
 def test_dead_letters_have_file_and_line(spark: SparkSession, tmp_path: Path) -> None:
     odd_folder(tmp_path / "in", "json")
     stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, format="json", schema=SCHEMA, streaming=False)

@@ -113,7 +113,7 @@ class LineReading:
 
     format   the format of a line; None if a line is a column itself, as in the format text
     mode     the treatment of malformed lines (`formats.MODES`)
-    corrupt  the column in which Spark's reader puts a line that it could not read, in the mode PERMISSIVE
+    corrupt  the column in which Spark's reader puts a line that it could not read, in the mode PERMISSIVE; else null
     time     the column with the event time
     name     the name of the stream, whose malformed lines are counted
     """
@@ -161,9 +161,14 @@ class LineReading:
         return self._fine(rows, F.coalesce(records, F.lit(0)), observed).drop(_FAULT), Joiner(wanted)
 
     def _plain_reader(self, wanted: pa.Schema, own: dict[str, str]) -> Reader | None:
-        if self.format is None or self.mode == PERMISSIVE:
+        if self.format is None or self.mode == PERMISSIVE or self.corrupt in own.values():
             return None
-        return self.format.plain(wanted, self.source.fields, own)
+        return self.format.plain(wanted, self._written, own)
+
+    @property
+    def _written(self) -> StructType:
+        """The fields that lines have. As for Spark's reader the one for malformed lines is none of them."""
+        return StructType([each for each in self.source.fields.fields if each.name != self.corrupt])
 
     def dead_letters(self) -> DataFrame:
         """The lines that cannot be read: file, line (the first is 1), offset, reason, value (its bytes)."""
@@ -176,7 +181,7 @@ class LineReading:
         return self.source.listing.mapInArrow(self._reader(fields), fields)
 
     def _reader(self, fields: StructType) -> Lines:
-        skipped = Skipped() if self.format is None else self.format.skipped(self.source.fields)
+        skipped = Skipped() if self.format is None else self.format.skipped(self._written)
         return Lines(self.source.root, arrow_schema(fields), skipped, self.source.in_folders)
 
     def _line_fields(self, names: Iterable[str], *, place: bool = False) -> StructType:
@@ -190,14 +195,15 @@ class LineReading:
 
     def _judged(self, lines: DataFrame) -> DataFrame:
         """Lines with the row that is read of them, and the reason if there is none (_ROW, _FAULT)."""
-        line, fields = F.col(VALUE), self.source.fields
+        line, fields = F.col(VALUE), self._written
         none = F.lit(None).cast("string")
         if self.format is None:
             return lines.select(
-                "*", F.struct(line.cast("string").alias(fields.names[0])).alias(_ROW), none.alias(_FAULT)
+                "*", F.struct(line.cast("string").alias(self.source.fields.names[0])).alias(_ROW), none.alias(_FAULT)
             )
         if self.mode == PERMISSIVE:
-            return lines.select("*", self.format.permissive(line, fields, self.corrupt).alias(_ROW), none.alias(_FAULT))
+            row = self.format.permissive(line, self.source.fields, self.corrupt)
+            return lines.select("*", row.alias(_ROW), none.alias(_FAULT))
         rows = lines.select("*", self.format.decoded(line, fields).alias(_ROW))
         fault = self.format.fault(line, F.col(_ROW), fields)
         if self.mode == FAILFAST:
@@ -215,10 +221,7 @@ class LineReading:
 
     def _columns(self) -> dict[str, Column]:
         """All columns of a row."""
-        columns = {
-            name: self._instant(name, F.col(_ROW).getField(field), self.source.fields[field].dataType)
-            for name, field in self.source.own.items()
-        }
+        columns = {name: self._value(name, self.source.fields[field]) for name, field in self.source.own.items()}
         columns |= {
             name: F.col(name).cast(self.source.folders[folder].dataType)
             for name, folder in self.source.in_folders.items()
@@ -226,6 +229,12 @@ class LineReading:
         if self.source.ordered:
             columns |= {name: F.col(name) for name in (PARTITION, OFFSET)}
         return {name: column.alias(name) for name, column in columns.items()}
+
+    def _value(self, name: str, field: StructField) -> Column:
+        """The column of a field."""
+        if self.format is not None and self.mode != PERMISSIVE and field.name == self.corrupt:
+            return F.lit(None).cast(field.dataType)  # a malformed line makes no row
+        return self._instant(name, F.col(_ROW).getField(field.name), field.dataType)
 
     def _instant(self, name: str, column: Column, kind: DataType) -> Column:
         """An event time in epoch milliseconds as a timestamp, null beyond its range; other columns as they are."""

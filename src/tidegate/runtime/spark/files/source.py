@@ -256,8 +256,7 @@ class _Wanted:
         legacy = not as_written(self.spark)
         line = None if self.format == "text" else formats.line_format(self.format, self.options, self._zone, legacy)
         mode = formats.mode_of(self.options)
-        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
-        corrupt = formats.option(self.options, "columnNameOfCorruptRecord", corrupt)
+        corrupt = _corrupt(self.spark, self.options)
         time = None if timestamp is None else found.names.get(timestamp)
         return LineReading(found, line, mode, corrupt, time, name)
 
@@ -383,9 +382,15 @@ def _schema(
         ) from error
     if formats.mode_of(options) != formats.PERMISSIVE:
         # Without the column in which Spark's reader puts malformed lines: here they are dead letters.
-        corrupt = spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record")
+        corrupt = _corrupt(spark, options)
         found = StructType([each for each in found.fields if each.name != corrupt or format not in LINES])
     return found
+
+
+def _corrupt(spark: SparkSession, options: Mapping[str, str]) -> str:
+    """The name of the column in which Spark's reader puts malformed lines."""
+    of_session = str(spark.conf.get("spark.sql.columnNameOfCorruptRecord", "_corrupt_record"))
+    return formats.option(options, "columnNameOfCorruptRecord", of_session)
 
 
 def _called(format: str) -> str:
