@@ -200,15 +200,17 @@ def test_an_older_driver_that_still_runs_adds_nothing(tmp_path: Path, monkeypatc
         (["list"], "has 'list', which is array<bigint>: a table cannot be partitioned"),
         (["price"], r"has 'price', which is decimal\(10,2\): a table cannot be partitioned"),
         (["price", "v", "list"], "a table cannot be partitioned"),
+        (["bytes"], "has 'bytes', which is binary: a table cannot be partitioned"),
         (["w"], "has 'w', but the rows have no such column"),
     ],
 )
 def test_columns_by_which_a_table_cannot_be_partitioned(tmp_path: Path, partition_by: list[str], message: str) -> None:
-    """A negative decimal made a table that nobody could read; the others failed in the first batch."""
+    """A negative decimal made a table that nobody could read, bytes were others; the rest failed in the first batch."""
     fields = (
         StructField("v", LongType()),
         StructField("list", ArrayType(LongType())),
         StructField("price", DecimalType(10, 2)),
+        StructField("bytes", BinaryType()),
     )
     with pytest.raises(DefinitionError, match=message):
         Delta(tmp_path / "t", partition_by=partition_by).target(Rows(None, fields, (), once=True, mode="append"))
