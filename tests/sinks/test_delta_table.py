@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -215,6 +216,13 @@ def test_columns_by_which_a_table_cannot_be_partitioned(tmp_path: Path, partitio
     with pytest.raises(DefinitionError, match=message):
         Delta(tmp_path / "t", partition_by=partition_by).target(Rows(None, fields, (), once=True, mode="append"))
     assert not (tmp_path / "t").exists()
+
+
+def test_a_table_that_deltalake_cannot_make(tmp_path: Path) -> None:
+    """It does not notice times of a wall clock in maps, which need a feature of the table."""
+    fields = (StructField("k", StringType()), StructField("m", MapType(StringType(), TimestampNTZType())))
+    with pytest.raises(DefinitionError, match=r"cannot make the Delta table .* columns are k string, m map<string,tim"):
+        Delta(tmp_path).target(Rows(None, fields, (), once=True, mode="append"))
 
 
 def test_a_table_is_not_partitioned_by_all_of_its_columns(tmp_path: Path) -> None:

@@ -120,22 +120,33 @@ class DeltaTarget(Target):
             return package().Schema.from_arrow(self._schema).fields
         except Exception as error:  # the class depends on the version of the package
             raise DefinitionError(
-                f"The rows cannot be those of a Delta table: {error}. Cast the column. The columns are "
-                f"{', '.join(f'{each.name} {each.dataType.simpleString()}' for each in self.rows.fields)}."
+                f"The rows cannot be those of a Delta table: {error}. Cast the column. The columns are {self._columns}."
             ) from error
+
+    @property
+    def _columns(self) -> str:
+        """The columns of the rows, for errors."""
+        return ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in self.rows.fields)
 
     def make(self, partition_by: list[str]) -> None:
         deltalake = package()
         if not deltalake.DeltaTable.is_deltatable(self._path, self._options):
             self._check_names()
             self._check_partitions(partition_by)
-            deltalake.DeltaTable.create(
-                self._path,
-                schema=deltalake.Schema(self._fields),
-                mode="ignore",
-                partition_by=partition_by or None,
-                storage_options=self._options,
-            )
+            try:
+                deltalake.DeltaTable.create(
+                    self._path,
+                    schema=deltalake.Schema(self._fields),
+                    mode="ignore",
+                    partition_by=partition_by or None,
+                    storage_options=self._options,
+                )
+            except deltalake.exceptions.DeltaError as error:
+                # deltalake 1.6 does not notice times of a wall clock in maps, and then refuses them.
+                raise DefinitionError(
+                    f"deltalake cannot make {self.place}: {error}. Cast the column that it does not take, or make the "
+                    f"table in another way. The columns are {self._columns}."
+                ) from error
         self._check(self._table())
 
     def _check_names(self) -> None:
