@@ -267,6 +267,18 @@ def test_a_buffer_holds_rows_as_they_come_to_it() -> None:
     assert (row["n"], row["total"]) == (1, 7)
 
 
+@pytest.mark.parametrize("bound", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(9)])
+def test_a_buffer_is_read_behind_a_step_that_gives_a_column_another_type(bound: Any) -> None:
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
+    texts = counts.map_values({"count": lambda row: f"<{row['count']}>"}, types={"count": "string"})
+    limit = tg.Suppressed.until_time_limit("6 ms", bound, clock="stream").with_name("held")
+    driver = TopologyTestDriver(texts.suppress(limit))
+    assert driver.read_state("held") == []
+    driver.pipe_input({"k": "a", "ts": 1})
+    (held,) = driver.read_state("held")
+    assert held == {"k": "a", "count": "<1>", "timestamp": 1, "since": 1, "until": 7}
+
+
 def test_a_deleted_window_is_not_read_though_it_takes_room_in_a_strict_buffer() -> None:
     """The window emits nothing when it closes, so it is no result so far either."""
     windows = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")

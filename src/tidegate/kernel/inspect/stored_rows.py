@@ -17,7 +17,8 @@ from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
-from tidegate.kernel.suppress import buffered_rows
+from tidegate.kernel.suppress import time_limit
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
 from tidegate.kernel.upgrade import compatibility
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.windows import retention
@@ -140,8 +141,19 @@ def _of_buffer(what: Described, state: State, store: str) -> list[pa.Table]:
     schema, limit = _buffered(what, store)
     if limit is not None:
         output, number = limit
-        buffered = buffered_rows.rows(what.layout.of_limit(output, number), schema, state.store)
+        buffered = _waiting(what.layout.of_limit(output, number), schema, state.store)
         until = later_ms(ints(buffered[SINCE]), output.limits[number].how.limit_ms)
         return [buffered.append_column(UNTIL, pa.array(until))]
     parts = operator_of(what.layout).results_so_far(state)
     return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]
+
+
+def _waiting(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:
+    """The rows that wait for a limit, of `schema` and with `SINCE`: the time (ms) from which a limit counts."""
+    waiting = time_limit.waiting(layout, store)
+    if not waiting.num_rows:
+        return schema.append(pa.field(SINCE, pa.int64())).empty_table()
+    for field in schema:
+        if field.name not in waiting.schema.names:  # an aggregate that was added while the rows waited
+            waiting = waiting.append_column(field, pa.nulls(waiting.num_rows, field.type))
+    return waiting.select([*schema.names, BUFFER_TIME]).rename_columns([*schema.names, SINCE])

@@ -142,11 +142,6 @@ def shown_key(row: dict[str, Any]) -> str:
     return f"{key} in window {row[START]} to {row[END]} ms" if START in row else key
 
 
-def known(layout: Layout, store: Store) -> bool:
-    """Whether the limit ever stored anything."""
-    return store.get(limit_buffer(layout.op.all_limits[0].place)) is not None
-
-
 def holds_rows(store: Store, place: int) -> bool:
     """Whether rows wait for the limit at this place."""
     frame = store.get(limit_buffer(place))
@@ -159,13 +154,19 @@ def holds_rows(store: Store, place: int) -> bool:
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """The rows that are held back, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
     buffered, buckets, *_ = _load(layout, store)
-    return concat_tables([_rows(buffered), *_newest(layout, buckets)])
+    return _waiting(layout, buffered, buckets)
+
+
+def _waiting(layout: Layout, buffered: pa.Table, buckets: TimeBuckets) -> pa.Table:
+    parts = _newest(layout, buckets)
+    # A layout for reading has none of the steps in front of the limit, so an empty buffer of it has other columns.
+    return concat_tables([_rows(buffered), *parts]) if buffered.num_rows or not parts else concat_tables(parts)
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
     """Empty the buffer, as if no row had ever come. Returns the rows that were held back (`waiting`)."""
     buffered, buckets, *_ = _load(layout, store)
-    rows = concat_tables([_rows(buffered), *_newest(layout, buckets)])
+    rows = _waiting(layout, buffered, buckets)
     buckets.forget(list(buckets.logs))
     meta = {"stream_time": -1, **buckets.saved()}
     store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, buffered.slice(0, 0)))
