@@ -17,6 +17,7 @@ from tidegate.instants import Window, show_ms
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.exchange.packing import rows_of_joins
+from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TableSpec
@@ -125,7 +126,8 @@ class Operator(ABC):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         """The current results of open windows or keys: rows of the layout's result schema. Reads the state only."""
-        return []
+        shape = self.layout.for_kind["updates" if self.layout.op.windows is None else "final"]
+        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         """The state rows of each open window, by its start (ms); `rewrite_from` of another class reads them."""
@@ -142,7 +144,11 @@ class Operator(ABC):
         return None
 
     def rewrite_times(self, old: Operation, state: State) -> None:
-        """Convert the times in a state that the plan `old` wrote to this plan."""
+        """Convert the times in a state that the plan `old` wrote to this plan.
+
+        Sizes of windows and reaches of joins never change (`plan.identity`). A grace may: the time up to which windows
+        and records of a join have closed moves by the difference of both graces.
+        """
         if state.stream_time != NEVER:
             # A much shorter grace gives a time before every close time. It stays far enough from the first instant.
             state.closed_to = max(state.closed_to + self.layout.op.grace_ms - old.grace_ms, -(2**62))

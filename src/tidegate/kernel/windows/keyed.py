@@ -52,7 +52,26 @@ class KeyedWindows(Operator):
     tables = (KEY_WINDOWS, WINDOWS_BY_KEY, CLOSING_TIMES)
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
-        return _process(self.layout, state, batch, closes_at)
+        layout = self.layout
+        windows = definition(layout)
+        records = batch.arrived() if session_batch.applies(layout) else batch.records()
+        if records is not None and batch.needed is not None:
+            batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
+        # At the end of the input no window stays open, however long its grace.
+        after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
+        opens = Opens(windows.open_from_ms(batch.closed_to), after)
+        stored = window_forms.for_batch(layout, state, opens, records)
+        # Updates have one order over all keys, so only final results come in several parts.
+        parts = stored.parts(records, divides=layout.op.emits == "final" and sliding_batch.applies(layout, batch))
+        out: list[pa.Table] = []
+        late: _Late = []
+        for part in parts.with_records:
+            rows, dropped = _process_part(layout, state, batch, part, opens)
+            out += rows
+            places = part.places
+            late += dropped if places is None else [(int(places[i]), start, end) for i, start, end in dropped]
+        batch.late, batch.dropped_late = sorted(late, key=itemgetter(0)), len(late)
+        return _emitted(layout, state, batch, stored, parts.closing, out, opens)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
         found: set[Window] = set()
@@ -75,36 +94,9 @@ class KeyedWindows(Operator):
         for rows in window_forms.between_batches(self.layout, state).read():
             yield rows.filter(pa.array(ints(rows["end"]) >= opens))
 
-    def results_so_far(self, state: State) -> list[pa.Table]:
-        shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
-
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:
         if bounded != (self.layout.op.buffer is not None):
             window_forms.in_buckets(self.layout, state).begin_anew()
-
-
-def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
-    """Apply the batch to the windows of its keys. Returns the emitted rows."""
-    windows = definition(layout)
-    records = batch.arrived() if session_batch.applies(layout) else batch.records()
-    if records is not None and batch.needed is not None:
-        batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
-    # At the end of the input no window stays open, however long its grace.
-    after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
-    opens = Opens(windows.open_from_ms(batch.closed_to), after)
-    stored = window_forms.for_batch(layout, state, opens, records)
-    # Updates have one order over all keys, so only final results come in several parts.
-    parts = stored.parts(records, divides=layout.op.emits == "final" and sliding_batch.applies(layout, batch))
-    out: list[pa.Table] = []
-    late: _Late = []
-    for part in parts.with_records:
-        rows, dropped = _process_part(layout, state, batch, part, opens)
-        out += rows
-        places = part.places
-        late += dropped if places is None else [(int(places[i]), start, end) for i, start, end in dropped]
-    batch.late, batch.dropped_late = sorted(late, key=itemgetter(0)), len(late)
-    return _emitted(layout, state, batch, stored, parts.closing, out, opens)
 
 
 def _emitted(
@@ -163,11 +155,9 @@ def _apply_records(
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
-    both = concat_tables([loaded.rows.select(layout.keys), records.select(layout.keys)])
-    codes = grouping.codes([both[name] for name in layout.keys])
-    stored_codes, new = codes[: loaded.rows.num_rows], codes[loaded.rows.num_rows :]
+    stored_codes, new = grouping.codes_of_tables(layout.keys, [loaded.rows, records])
     place = np.arange(len(new))
-    has_record = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    has_record = np.zeros(int(max(codes.max(initial=0) for codes in (stored_codes, new))) + 1, np.bool_)
     has_record[new] = True
     touched = has_record[stored_codes]
     untouched = loaded.rows.filter(pa.array(~touched))

@@ -29,10 +29,6 @@ class Unwindowed(Operator):
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
         return (window_table.placed(rows, 0) for rows in _by_key(self.layout, state).read())
 
-    def results_so_far(self, state: State) -> list[pa.Table]:
-        shape = self.layout.for_kind["updates"]
-        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
-
 
 def _by_key(layout: Layout, state: State) -> RowsByKey:
     return RowsByKey.of(layout, state.logs, state.store, state.fitting)

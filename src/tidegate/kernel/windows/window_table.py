@@ -19,7 +19,7 @@ from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.columns.runs import by_number
+from tidegate.kernel.columns.runs import by_number, expanded
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
@@ -53,7 +53,8 @@ class WindowTable(Operator):
     tables = (WINDOW_TABLES, WINDOW_RUNS)
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
-        return _process(self.layout, state, batch, closes_at)
+        changes, updates, batch.dropped_late = _apply_batch(self.layout, state, batch, closes_at)
+        return _emitted(self.layout, _store_and_close(self.layout, state, changes, closes_at), updates)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
         return [aligned_window(self.layout, start) for start in starts(self.layout, state)]
@@ -67,10 +68,6 @@ class WindowTable(Operator):
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
         return (whole(self.layout, state, name) for name in sorted(state.logs))
-
-    def results_so_far(self, state: State) -> list[pa.Table]:
-        shape = self.layout.for_kind["final"]
-        return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         found: dict[int, pa.Table] = {}
@@ -120,12 +117,6 @@ def _store_bounded(layout: Layout, state: State, start: int, rows: pa.Table) -> 
 def aligned_window(layout: Layout, start: int) -> tuple[Window, int]:
     """A window with this start, and the stream time (ms) at which it closes."""
     return Window(start, layout.aligned.end_ms(start)), layout.aligned.close_ms(start)
-
-
-def _process(layout: Layout, state: State, batch: Batch, closes_at: int) -> Iterator[pa.Table]:
-    """Apply the batch to the tables of its windows. Returns the emitted rows."""
-    changes, updates, batch.dropped_late = _apply_batch(layout, state, batch, closes_at)
-    return _emitted(layout, _store_and_close(layout, state, changes, closes_at), updates)
 
 
 def _emitted(layout: Layout, closed: Iterator[pa.Table], out: list[pa.Table]) -> Iterator[pa.Table]:
@@ -316,13 +307,13 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
 
 
 def expand(layout: Layout, rows: pa.Table, first: Any, last: Any) -> pa.Table:
-    """Each row once for every window from its `first` to its `last`, with `start` (the window) and `at` (the row)."""
+    """Each row once for every window from its `first` to its `last`, with the window's `start`."""
     advance = layout.panes.windows.advance_ms if layout.paned else 1
     windows = np.maximum((last - first) // advance + 1, 0)
-    at = np.repeat(np.arange(rows.num_rows), windows)
-    nth = np.arange(len(at)) - np.repeat(np.cumsum(windows) - windows, windows)
-    repeated = rows if np.all(windows == 1) else rows.take(pa.array(at))
-    return repeated.append_column("start", pa.array(first[at] + nth * advance)).append_column("at", pa.array(at))
+    repeated = rows
+    if not np.all(windows == 1):
+        repeated = rows.take(pa.array(np.repeat(np.arange(rows.num_rows), windows)))
+    return repeated.append_column("start", pa.array(expanded(first, windows, advance)))
 
 
 def starts(layout: Layout, state: State) -> list[int]:
