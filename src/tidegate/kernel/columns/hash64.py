@@ -47,6 +47,14 @@ def hash64(array: pa.Array) -> Hashes:
     return hashes
 
 
+def hash_rows(rows: pa.Table) -> Hashes:
+    """Hash the values of each row, column by column."""
+    hashed = np.zeros(rows.num_rows, np.uint64)
+    for column in rows.columns:
+        hashed = hashed * np.uint64(31) + hash64(column)
+    return hashed
+
+
 def upper_half(hashes: Hashes) -> Hashes:
     """The upper half of each hash, as a number of 32 bits."""
     return hashes >> np.uint64(HALF_BITS)

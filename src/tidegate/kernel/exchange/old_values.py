@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, flags
 from tidegate.kernel.columns.groups import last_rows, previous_rows
-from tidegate.kernel.rows import grouping, result_keys
+from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.closing import closed_at
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.keyed_runs import KeyedRuns
@@ -54,14 +54,14 @@ def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, la
     later  whether rows of a window may still come after it has closed
     """
     stored = _stored_values(layout, state, index, later=later)
-    rows, hashes = rows.append_column(LIVE, _live(rows)), _hashes(layout, rows)
+    rows, hashes = rows.append_column(LIVE, _live(rows)), result_keys.key_hashes(layout, rows)
     many = rows.num_rows > 0 and stored.are_many(hashes)
     old = _rows_of_all_windows(layout, stored) if many else _last_versions(layout, stored.find(hashes))
     old = None if old is None else _as_emitted(old)
     both = rows if old is None else concat_tables([_with_columns_of(old, rows), rows])
     codes = np.unique(result_keys.codes(layout, both), return_inverse=True)[1]
     before, has = previous_rows(codes)
-    live = array(both[LIVE]).to_numpy(zero_copy_only=False)
+    live = flags(both[LIVE])
     new = np.arange(both.num_rows - rows.num_rows, both.num_rows)
     if rows.num_rows:
         last = last_rows(codes)
@@ -70,7 +70,7 @@ def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, la
         stays = live[last] & _open(layout, _closed_to(layout, state, later), mine)
         if many:
             mine = mine.filter(pa.array(stays))
-            stored.replace(_stored(mine, np.zeros(mine.num_rows, bool)), _hashes(layout, mine))
+            stored.replace(_stored(mine, np.zeros(mine.num_rows, bool)), result_keys.key_hashes(layout, mine))
         else:
             _keep(layout, stored, mine, had, stays)
     return Replaced(both, new, before[new], (has & live[before])[new])
@@ -112,7 +112,7 @@ def _keep(layout: Layout, stored: KeyedRuns, rows: pa.Table, had: Flags, stays: 
     matters = stays | had
     rows, stays, had = rows.filter(pa.array(matters)), stays[matters], had[matters]
     if rows.num_rows:
-        stored.add(_stored(rows, ~stays), _hashes(layout, rows), stays.astype(np.int64) - had)
+        stored.add(_stored(rows, ~stays), result_keys.key_hashes(layout, rows), stays.astype(np.int64) - had)
 
 
 def _rows_of_all_windows(layout: Layout, stored: KeyedRuns) -> pa.Table | None:
@@ -144,10 +144,6 @@ def _live(rows: pa.Table) -> Any:
     if DELETED not in rows.schema.names:
         return pa.repeat(pa.scalar(True), rows.num_rows)
     return pc.invert(array(rows[DELETED]))
-
-
-def _hashes(layout: Layout, rows: pa.Table) -> Any:
-    return grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
 
 
 def _with_columns_of(old: pa.Table, rows: pa.Table) -> pa.Table:

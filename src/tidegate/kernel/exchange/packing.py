@@ -207,7 +207,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     ts = ints(pc.fill_null(table["ts"], -1))
     kept = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
     bad = (ts < 0) & kept
-    no_key = _any_null(table, layout.keys) & kept & ~bad
+    no_key = ~grouping.keyed(layout, table) & kept & ~bad
     empty = _no_value(layout, table)
     no_value = empty & kept & ~(bad | no_key)
     valid = kept & ~(bad | no_key | no_value)
@@ -298,14 +298,6 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
             f"The partition column {name!r} holds a text that is not UTF-8, which no name of a partition is. Use "
             f'df.withColumn("{name}", F.hex("{name}")) before tg.stream.'
         ) from None
-
-
-def _any_null(table: pa.Table, names: list[str]) -> Any:
-    nulls = np.zeros(table.num_rows, bool)
-    for name in names:
-        if table[name].null_count:
-            nulls |= table[name].is_null().to_numpy()
-    return nulls
 
 
 def _no_value(layout: Layout, table: pa.Table) -> Any:

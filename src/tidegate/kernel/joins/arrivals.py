@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Flags, Ints, ints
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.windows import LEFT, RIGHT
 
@@ -174,7 +175,7 @@ def _in_order(side: Batch, positions: bool = False) -> _InOrder:
     seen = np.maximum.accumulate(seen)
     saw = seen if actual is None else np.maximum.accumulate(actual)
     if side.needed is not None:
-        keyed = _keyed(side.layout, rows)
+        keyed = grouping.keyed(side.layout, rows)
         side.needed.add(ints(rows["ts"])[keyed], saw[keyed])
     return _InOrder(rows, seen, saw, at)
 
@@ -182,12 +183,4 @@ def _in_order(side: Batch, positions: bool = False) -> _InOrder:
 def _arrived(layout: Layout, side: _InOrder, places: Ints) -> Arrived:
     if side.rows is None:
         return Arrived(None, np.zeros(0, np.int64), side.seen, places, np.zeros(0, bool))
-    return Arrived(side.rows, ints(side.rows["ts"]), side.seen, places, _keyed(layout, side.rows))
-
-
-def _keyed(layout: Layout, rows: pa.Table) -> Flags:
-    keyed = np.ones(rows.num_rows, bool)
-    for name in layout.keys:
-        if rows[name].null_count:
-            keyed &= rows[name].is_valid().to_numpy()
-    return keyed
+    return Arrived(side.rows, ints(side.rows["ts"]), side.seen, places, grouping.keyed(layout, side.rows))

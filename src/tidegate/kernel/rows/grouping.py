@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, decoded, ints
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, decoded, ints
 from tidegate.kernel.columns.factorize import ROOM, dense, fits_table, numbered, together
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.columns.steps import in_steps
 from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
@@ -154,12 +154,18 @@ def _in_two_steps(layout: Layout, rows: pa.Table, taken_out: pa.Array) -> pa.Tab
     return concat_tables([more, rows]).take(pa.array(order))
 
 
+def keyed(layout: Layout, rows: pa.Table) -> Flags:
+    """Whether each row has a key: a value in every key column."""
+    found = np.ones(rows.num_rows, bool)
+    for name in layout.keys:
+        if rows[name].null_count:
+            found &= rows[name].is_valid().to_numpy()
+    return found
+
+
 def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
     """One number per row that depends on its key alone, here and in every other process; part of the state format."""
-    hashed = np.zeros(rows.num_rows, np.uint64)
-    for name in layout.keys:
-        hashed = hashed * np.uint64(31) + hash64(rows[name])
-    return hashed
+    return hash_rows(rows.select(layout.keys))
 
 
 def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.arrays import Hashes, Ints
+from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.columns import END, START
@@ -33,12 +32,14 @@ def codes(layout: Layout, rows: pa.Table) -> Ints:
     return grouping.codes([rows[name] for name in columns(layout)])
 
 
-def hashes(layout: Layout, rows: pa.Table) -> Any:
+def hashes(layout: Layout, rows: pa.Table) -> Hashes:
     """A hash of each row's key (and window), the same in every process."""
-    hashed = np.zeros(rows.num_rows, np.uint64)
-    for name in columns(layout):
-        hashed = hashed * np.uint64(31) + hash64(rows[name])
-    return hashed
+    return hash_rows(rows.select(columns(layout)))
+
+
+def key_hashes(layout: Layout, rows: pa.Table) -> Hashes:
+    """A hash of each row's key alone, the `grouping.key_hash` of its records."""
+    return hash_rows(rows.select(list(layout.op.key)))
 
 
 def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Array:

@@ -1,10 +1,11 @@
 """suppress(until_time_limit): updates wait in a buffer until time has moved on, or until the buffer is full.
 
 Per update, in the order forwarded (SEMANTICS 6.2): stream time grows to the update's timestamp (the wall clock has
-moved when the batch began); the key's entry is made or replaced; entries whose time has come leave, oldest first, ties
-in the order of their serialized keys; then the bound is checked. Once a key has left, nothing about it is remembered.
-Entries also leave between two updates of a task, as records of other tasks move stream time on
-(`kernel.exchange.time_progress`).
+moved when the batch began); the key's entry is made or replaced; entries leave whose buffer time plus the limit the
+clock has reached, oldest first, ties in the order of their serialized keys; then the bound is checked. The buffer time
+is the time of the first or the latest update of the key, or the start of the window (`measured_from`). Once a key has
+left, nothing about it is remembered. Entries also leave between two updates of a task, as records of other tasks move
+stream time on (`kernel.exchange.time_progress`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.exchange.batch import Batch
-from tidegate.kernel.rows import grouping, result_keys
+from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import SEEN
@@ -108,8 +109,7 @@ def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> t
     """The updates of a batch, at each time first the one that reached it; and the stream time that each finds (ms)."""
     # If rows have an order of their own, a row that is older than those before it does not move time back.
     times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
-    keys = grouping.key_hash(layout, rows.select(list(layout.op.key)).rename_columns(layout.keys))
-    before, makes = batch.progress().before(now, times, keys)
+    before, makes = batch.progress().before(now, times, result_keys.key_hashes(layout, rows))
     order = np.lexsort((~makes, np.maximum(times, now)))
     return rows.take(pa.array(order)), before[order]
 

@@ -27,7 +27,7 @@ from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
 from tidegate.advice.question import Question
 from tidegate.advice.results import RunningMax
 from tidegate.kernel.columns.arrays import Ints, ints
-from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.runtime.spark.frames.arrow import as_taken
@@ -409,11 +409,8 @@ def by_key(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
     if groups == 1:
         yield 0, rows
         return
-    hashed = np.zeros(rows.num_rows, np.uint64)
-    for name in rows.schema.names:
-        if name.startswith("k:"):
-            hashed = hashed * np.uint64(31) + hash64(rows[name])
-    group = (hashed % np.uint64(groups)).astype(np.int64)
+    hashes = hash_rows(rows.select([name for name in rows.schema.names if name.startswith("k:")]))
+    group = (hashes % np.uint64(groups)).astype(np.int64)
     order = np.argsort(group, kind="stable")
     rows, group = rows.take(pa.array(order)), group[order]
     for low, high in stretches(group):
