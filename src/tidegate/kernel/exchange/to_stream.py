@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import array, as_schema, ints
+from tidegate.kernel.exchange.decoding import check_atomic
 from tidegate.kernel.rows import row_ids
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
@@ -33,12 +33,7 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
         bounds = [name for name in (START, END) if name in rows.schema.names]
         rows = rows.append_column(ROW_ID, row_ids.of_results(rows.select(layout.op.key), rows.select(bounds)))
     columns: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
-    for name in regroup.key:
-        if pa.types.is_nested(rows[name].type):
-            raise DefinitionError(
-                f"The key column {name!r} is {rows[name].type}: a key must be of an atomic type. Give its parts as "
-                "several key columns."
-            )
+    check_atomic(rows, regroup.key)
     columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
     empty = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
     names = rows.schema.names
