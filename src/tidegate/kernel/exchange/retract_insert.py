@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError
-from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.columns.arrays import Ints, flags, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import HALVES, Layout
@@ -25,7 +25,7 @@ def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
     # A time limit may emit a window's row after the window has closed.
     found = old_values.replace(layout, state, state.old_values, rows, later=bool(layout.op.all_limits))
-    live = array(found.rows[LIVE]).to_numpy(zero_copy_only=False)
+    live = flags(found.rows[LIVE])
     return _halves(layout, state, found.rows, found.before, found.new, found.has, live[found.new])
 
 

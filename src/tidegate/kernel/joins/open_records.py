@@ -117,7 +117,7 @@ class OpenRecords:
     def joined(self, start: int, numbers: Ints) -> Flags:
         """Whether each record of a stretch with one of these numbers has joined."""
         found = np.zeros(len(numbers), bool)
-        for at, part in enumerate(self._contents(start).joined):
+        for at, part in enumerate(self.runs.contents(start).joined):
             found |= self._list(start, at, part).have(numbers)
         return found
 
@@ -127,7 +127,7 @@ class OpenRecords:
         Returns the number of the first one; the others follow.
         """
         log = self.index.get(start) or Log()
-        contents = self._contents(start) if log.segments else Contents([], [])
+        contents = self.runs.contents(start) if log.segments else Contents([], [])
         first = log.rows
         if self.preserved:
             rows = rows.append_column("n", pa.array(first + np.arange(rows.num_rows)))
@@ -151,7 +151,7 @@ class OpenRecords:
 
     def mark(self, start: int, numbers: Ints) -> None:
         """Note that the records of a stretch with these numbers have joined."""
-        contents = self._contents(start)
+        contents = self.runs.contents(start)
         kept, merged = unmerged(contents.joined, len(numbers), self._tuning.merged_rows)
         parts = [self._list(start, kept + at, part).all() for at, part in enumerate(merged)]
         whole = distinct(np.sort(np.concatenate([*parts, numbers])))
@@ -168,7 +168,7 @@ class OpenRecords:
 
     def forget(self, start: int) -> None:
         """Drop a stretch, whose records have all closed."""
-        contents = self._contents(start)
+        contents = self.runs.contents(start)
         for at, part in enumerate(contents.joined):
             self.runs.store.remove(start, joined_segment(at))
             self.runs.copies.drop(part.digest)
@@ -182,9 +182,6 @@ class OpenRecords:
         return None if due == MAX_MS else due
 
     # -- segments ----------------------------------------------------------------------------------------------------
-
-    def _contents(self, start: int) -> Contents:
-        return self.runs.contents(start)
 
     def _list(self, start: int, at: int, part: Part) -> Numbers:
         known = self.runs.copies.get(part.digest)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, concat_tables, flags, ints, some_rows
 from tidegate.kernel.columns.groups import last_rows
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.joined_rows import conformed
@@ -83,12 +83,7 @@ class Versions:
 
 
 def _deleted(rows: pa.Table) -> Flags:
-    return _bools(rows["deleted"]) if "deleted" in rows.schema.names else np.zeros(rows.num_rows, bool)
-
-
-def _bools(column: pa.ChunkedArray | pa.Array) -> Flags:
-    found: Flags = array(column).to_numpy(zero_copy_only=False).astype(bool)
-    return found
+    return flags(rows["deleted"]).astype(bool) if "deleted" in rows.schema.names else np.zeros(rows.num_rows, bool)
 
 
 def key_codes(layout: Layout, *tables: pa.Table) -> list[Ints]:
@@ -189,17 +184,12 @@ def runs_of(layout: Layout, state: State, side: int, keeps: Keeps) -> KeyedRuns:
     return KeyedRuns.of(index, Section(state.store, table), partial(current, layout, keeps))
 
 
-def store_changes(layout: Layout, tables: KeyedRuns, versions: Versions, codes: Ints, last_only: bool) -> None:
-    """Store the versions that came with the batch.
+def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions, Ints]:
+    """The versions to store of those that came with the batch, and the change of the table's number of rows by each.
 
     versions, codes  stored and new versions of the keys that changed, and their key codes
     last_only        whether only the last version of a key counts
     """
-    store(layout, tables, *changed(versions, codes, last_only))
-
-
-def changed(versions: Versions, codes: Ints, last_only: bool) -> tuple[Versions, Ints]:
-    """The versions that `store_changes` stores, and the change of the table's number of rows by each."""
     new = np.flatnonzero(versions.places > STORED)
     new = new[np.argsort(versions.places[new], kind="stable")]
     more = np.ones(len(new), np.int64)

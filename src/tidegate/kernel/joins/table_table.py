@@ -80,7 +80,8 @@ class TableTableJoin(JoinOperator):
         for side in _SIDES:
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
-                table_rows.store_changes(self.layout, tables[side], mine.versions, mine.codes, last_only)
+                changes = table_rows.changed(mine.versions, mine.codes, last_only)
+                table_rows.store(self.layout, tables[side], *changes)
             self._report_late(batch, side, arrived[side], sides[side], progress[side])
         return [rows]
 

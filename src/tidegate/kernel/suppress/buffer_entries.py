@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, raw
+from tidegate.kernel.columns.arrays import Ints, array, flags, raw
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -106,7 +106,7 @@ def with_prior(
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).
-            has = has & pc.fill_null(array(rows[DELETED]), False).to_numpy(zero_copy_only=False)
+            has = has & flags(pc.fill_null(rows[DELETED], False))
     began = strict_bound.repeated(_initial(layout), rows.num_rows)
     if made is not None and layout.op.emits != "final":
         bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, flags, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -60,7 +60,7 @@ def check(
     begins    whether each update makes its window again (`prior_values.begin_again`)
     aside     number and bytes of the entries in buckets that were not read; none of them closes in this batch
     """
-    names = [*layout.keys, "start", "end"]
+    names = prior_values.window_columns(layout)
     both = concat_tables([buffered.select(names), updates.select(names)])
     codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
     previous, has_previous = previous_rows(codes)
@@ -76,7 +76,7 @@ def check(
     strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # the last assignment stands
-    deleted = np.concatenate([_flags(buffered["deleted"]), _flags(updates["deleted"])])
+    deleted = np.concatenate([flags(buffered["deleted"]), flags(updates["deleted"])])
     entries = both.take(pa.array(last)).append_column("bytes", pa.array(sizes[last]))
     entries = prior_values.keep(layout, entries, [c.take(pa.array(first[last])) for c in both_began])
     return entries.append_column("deleted", pa.array(deleted[last]))
@@ -84,18 +84,16 @@ def check(
 
 def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
     """The rows to store: windows with their bytes, and deleted entries that have not closed."""
-    names = [*layout.keys, "start", "end"]
-    both = concat_tables([entries.select(names), windows.select(names)])
-    codes = np.unique(grouping.codes([both[name] for name in names]), return_inverse=True)[1]
-    at = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-    at[codes[: entries.num_rows]] = np.arange(entries.num_rows)
-    at = at[codes[entries.num_rows :]]
+    entry_codes, codes = grouping.codes_of_tables(prior_values.window_columns(layout), [entries, windows])
+    at = np.full(int(max(part.max(initial=-1) for part in (entry_codes, codes))) + 1, -1, np.int64)
+    at[entry_codes] = np.arange(entries.num_rows)
+    at = at[codes]
     # A window that was closed before this batch is no entry any more.
     place = pa.array(np.maximum(at, 0), mask=at < 0)
     for name in ("bytes", *prior_values.kept(entries)):
         windows = windows.append_column(name, array(entries[name]).take(place))
     windows = windows.set_column(windows.schema.get_field_index("bytes"), "bytes", pc.fill_null(windows["bytes"], 0))
-    deleted = entries.filter(pa.array(_flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
+    deleted = entries.filter(pa.array(flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
     if not deleted.num_rows:
         return windows
     deleted = deleted.append_column("ts", deleted["end"])
@@ -125,7 +123,7 @@ def _sizes(
     as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
     old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
-        old = np.where(_flags(updates["deleted"]), old, 0)
+        old = np.where(flags(updates["deleted"]), old, 0)
     sizes = strict_bound.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])
     return np.concatenate([ints(buffered["bytes"]), sizes])
 
@@ -144,7 +142,3 @@ def _closes(layout: Layout, rows: pa.Table) -> Ints:
     windows = layout.op.windows
     assert isinstance(windows, SlidingWindows | SessionWindows)
     return windows.close_of_end_ms(ints(rows["end"]))  # type: ignore[arg-type, return-value]
-
-
-def _flags(column: pa.ChunkedArray) -> Any:
-    return array(column).to_numpy(zero_copy_only=False)

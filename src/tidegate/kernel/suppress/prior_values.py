@@ -43,11 +43,10 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
     initial = strict_bound.repeated(strict_bound.initial(layout), rows.num_rows)
     if begun is None or not begun.num_rows or not rows.num_rows:
         return initial
-    both = concat_tables([begun.select(window_columns(layout)), rows.select(window_columns(layout))])
-    codes = np.unique(grouping.codes([both[name] for name in window_columns(layout)]), return_inverse=True)[1]
-    at = np.full(int(codes.max()) + 1, -1, np.int64)
-    at[codes[: begun.num_rows]] = np.arange(begun.num_rows)
-    place = at[codes[begun.num_rows :]]
+    known_codes, codes = grouping.codes_of_tables(window_columns(layout), [begun, rows])
+    at = np.full(int(max(known_codes.max(), codes.max())) + 1, -1, np.int64)
+    at[known_codes] = np.arange(begun.num_rows)
+    place = at[codes]
     take, known = pa.array(np.maximum(place, 0)), pa.array(place >= 0)
     return [
         pc.if_else(known, array(begun[PRIOR + name]).take(take), first)
@@ -59,9 +58,9 @@ def begin_again(layout: Layout, rows: pa.Table, again: pa.Table | None) -> Flags
     """Flags of the updates of a batch, rows with (key, start, end), that make their window again (`made_again`)."""
     if again is None or not again.num_rows or not rows.num_rows:
         return np.zeros(rows.num_rows, np.bool_)
-    both = concat_tables([again, numbered(layout, rows.select(window_columns(layout)))])
-    codes = grouping.codes([both[name] for name in both.schema.names])
-    found: Flags = np.isin(codes[again.num_rows :], codes[: again.num_rows])
+    names = [*window_columns(layout), NTH]
+    made, codes = grouping.codes_of_tables(names, [again, numbered(layout, rows.select(window_columns(layout)))])
+    found: Flags = np.isin(codes, made)
     return found
 
 

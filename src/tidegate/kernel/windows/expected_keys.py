@@ -90,10 +90,8 @@ def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
     """The rows of `blank` whose key and window are in no row of `rows`."""
     if not rows.num_rows:
         return blank
-    names = [*layout.op.key, START]
-    both = pa.concat_tables([rows.select(names), blank.select(names)])
-    codes = grouping.codes([both[name] for name in names])
-    return blank.filter(pa.array(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows])))
+    there, wanted = grouping.codes_of_tables([*layout.op.key, START], [rows, blank])
+    return blank.filter(pa.array(~np.isin(wanted, there)))
 
 
 def _mine(layout: Layout, keys: pa.Table, task: int, tasks: int) -> pa.Table:
@@ -150,7 +148,9 @@ def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, wind
 
 
 def pack(layout: Layout, given: Any) -> bytes:
-    """Pack keys for `run`. `given`: a DataFrame, an Arrow table or frame, or a list of dicts, tuples or single values.
+    """Pack keys for `add_missing`.
+
+    given  a DataFrame, an Arrow table or frame, or a list of dicts, tuples or single values
 
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """

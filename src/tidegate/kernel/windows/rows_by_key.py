@@ -54,9 +54,7 @@ class RowsByKey:
         """The versions that `add` adds (`KeyedRuns.by_range`)."""
         more, deleted = np.ones(rows.num_rows, np.int64), np.zeros(rows.num_rows, bool)
         if stored is not None:
-            keys = self.layout.keys
-            both = concat_tables([stored.select(keys), rows.select(keys)])
-            before, now = np.split(grouping.codes([both[name] for name in keys]), [stored.num_rows])
+            before, now = grouping.codes_of_tables(self.layout.keys, [stored, rows])
             more -= np.isin(now, before)
             left = stored.filter(pa.array(~np.isin(before, now)))
             rows = concat_tables([rows, left])

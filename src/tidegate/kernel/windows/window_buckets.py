@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, later_ms
-from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, flags, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -205,7 +205,7 @@ def _known(layout: Layout, opens_after: float, rows: pa.Table) -> dict[str, int]
     waits, counts = keyed_strict_bound.totals(rows, opens_after) if bounded else (0, 0)
     live = np.ones(rows.num_rows, np.bool_)
     if "deleted" in rows.schema.names:
-        live = ~pc.fill_null(array(rows["deleted"]), False).to_numpy(zero_copy_only=False)
+        live = ~flags(pc.fill_null(rows["deleted"], False))
     closes = int(ends[is_open].min(initial=MAX_MS))
     due = closes
     if not is_open.any():
