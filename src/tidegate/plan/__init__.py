@@ -9,7 +9,6 @@ from tidegate.plan.graph import Edge, Node, graph
 from tidegate.plan.identity import order_of
 from tidegate.plan.nodes import (
     DROP,
-    KEEP,
     LATE_COLUMNS,
     LATE_RECORDS,
     RESULT_COLUMNS,
@@ -40,7 +39,6 @@ from tidegate.plan.text import describe, headline
 
 __all__ = [
     "DROP",
-    "KEEP",
     "LATE_COLUMNS",
     "LATE_RECORDS",
     "RESULT_COLUMNS",

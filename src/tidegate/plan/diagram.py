@@ -25,7 +25,7 @@ from tidegate.spec.columns import public_key
 from tidegate.spec.joined import Joined, StreamStream
 from tidegate.spec.windows import JoinWindows, Windows
 
-SOURCE, STEP, OPERATOR, BUFFER, OUTPUT = KINDS = ("source", "step", "operator", "buffer", "output")
+SOURCE, STEP, OPERATOR, BUFFER, OUTPUT = ("source", "step", "operator", "buffer", "output")
 
 
 @dataclass(frozen=True)

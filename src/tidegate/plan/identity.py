@@ -14,7 +14,7 @@ def identity(op: Operation) -> dict[str, str]:
     # Old rows do not depend on the key of the regrouping, so its key may change; without a regrouping none are kept.
     kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
     if op.joined is not None:
-        return _of_join(op)
+        return _of_join(op) | (kept if all(op.joined.tables) else {}) | op.joined.identity
     return kept | {
         "key": ", ".join(public_key(op.key)),
         "timestamp": op.stream.timestamp,
@@ -38,7 +38,7 @@ def order_of(stream: Stream) -> str:
 def _of_join(op: Operation) -> dict[str, str]:
     joined = op.joined
     assert joined is not None
-    found = {
+    return {
         "key": ", ".join(public_key(op.key)),
         "timestamp": ", ".join(side.timestamp for side in op.sides),
         "order": ", ".join(map(order_of, op.sides)),
@@ -46,8 +46,6 @@ def _of_join(op: Operation) -> dict[str, str]:
         "limit": _limits(op),
         "store": op.name,
     }
-    kept = {"old rows": "kept"} if op.regroup is not None and op.regroup.changes else {}
-    return found | (kept if all(joined.tables) else {}) | joined.identity
 
 
 def _limits(op: Operation) -> str:

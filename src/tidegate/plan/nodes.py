@@ -135,6 +135,11 @@ class WindowedAggregate:
     expects: Any = field(default=None, compare=False, repr=False)
     late_records: str | None = None
 
+    @property
+    def emits_on_close(self) -> bool:
+        """Whether only final results leave, by its emit strategy."""
+        return self.emit == EmitStrategy.on_window_close()
+
 
 @dataclass(frozen=True)
 class Changelog:
@@ -368,12 +373,8 @@ def result_columns(table: Table) -> tuple[str, ...] | None:
     if isinstance(table, Suppress):
         return result_columns(table.parent)
     if isinstance(table, MapFilter):
-        columns, step = result_columns(table.parent), table.step
-        if columns is None or not isinstance(step, MapValues):
-            return columns
-        if not step.typed and callable(step.mapper):
-            return None
-        return (*(name for name in columns if name in step.kept), *step.columns)
+        columns = result_columns(table.parent)
+        return None if columns is None else _behind((table.step,), columns)
     if isinstance(table, WindowedAggregate):
         window = () if table.windows is None else (WINDOW,)
         return (*public_key(table.key), *window, *(name for name, _ in table.aggregations), "timestamp", "deleted")

@@ -28,7 +28,6 @@ from tidegate.plan.nodes import (
     windows_of,
 )
 from tidegate.plan.physical import DEFAULT_STORE, Limit, Operation, Output
-from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.joined import JoinValues
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
@@ -110,8 +109,6 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
             deleted=aggregate.deleted,
             after=after,
         )
-    bound = _bound(suppressions)
-    on_close = aggregate.emit == EmitStrategy.on_window_close()
     return Operation(
         stream=aggregate.stream,
         key=aggregate.key,
@@ -120,7 +117,7 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
         emits="final" if _final(aggregate, suppressions) else "updates",
         caching=aggregate.materialized.caching,
         # Behind an aggregation that emits on close, a buffer never holds anything.
-        buffer=None if on_close else bound,
+        buffer=None if aggregate.emits_on_close else _bound(suppressions),
         name=aggregate.materialized.name,
         buffer_name=named,
         limits=limits,
@@ -198,7 +195,7 @@ def _steps(table: Table) -> tuple[tuple[Limit, ...], tuple[Step, ...]]:
     segments: list[tuple[Step, ...]] = []
     limits: list[UntilTimeLimit] = []
     root = root_of(table)
-    closes = isinstance(root, WindowedAggregate) and root.emit == EmitStrategy.on_window_close()
+    closes = isinstance(root, WindowedAggregate) and root.emits_on_close
     while isinstance(table, Suppress | MapFilter):
         if isinstance(table, MapFilter):
             # Only the last update of a window leaves, unless it is a tombstone.
@@ -229,8 +226,7 @@ def _check_typed(held: Iterable[Step]) -> None:
 
 
 def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | UntilTimeLimit]) -> bool:
-    on_close = root.emit == EmitStrategy.on_window_close()
-    return on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
+    return root.emits_on_close or any(isinstance(how, UntilWindowCloses) for how in suppressions)
 
 
 def _together(outputs: Outputs) -> Operation:

@@ -8,7 +8,6 @@ from tidegate.instants import show_ms
 from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
 from tidegate.plan.planner import operation
 from tidegate.spec.columns import public_key
-from tidegate.spec.emit import EmitStrategy
 
 
 def headline(table: Plan) -> str:
@@ -34,7 +33,7 @@ def headline(table: Plan) -> str:
         return f"table {table.stream.name} by {', '.join(public_key(table.key))}"
     columns = ", ".join(f"{name} = {aggregation}" for name, aggregation in table.aggregations)
     windows = f" in {table.windows}" if table.windows is not None else ""
-    close = ", on window close" if table.emit == EmitStrategy.on_window_close() else ""
+    close = ", on window close" if table.emits_on_close else ""
     return f"{columns} of {table.stream.name} by {', '.join(public_key(table.key))}{windows}{close}"
 
 
