@@ -45,7 +45,7 @@ steps = st.lists(st.one_of(st.integers(1, 60), st.lists(rows, min_size=1, max_si
 def tuning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tuning:
     """Parts so small that everything happens: put together, folded, split; and hashes of three bits."""
     if request.param == "hashes that meet":
-        monkeypatch.setattr(key_index, "_HIGH", np.uint64(7 << 61))
+        monkeypatch.setattr(key_index, "HIGH", np.uint64(7 << 61))
     if request.param == "as it is":
         return Tuning()
     return Tuning(buckets_per_level=3, bucket_segments=1, chunk_rows=2, fold_rows=3)
@@ -74,7 +74,7 @@ def test_the_same_rows_at_the_same_time(
     """After every batch; across restarts, in a worker that has read nothing yet, and with another buffer or limit."""
     assume(windowed or measured_from != "window_start")
     # A key that a bucket seems to have already, by a hash or because it left by a shorter limit, counts later.
-    meet, lengthened = key_index._HIGH != HIGH, False
+    meet, lengthened = key_index.HIGH != HIGH, False
     told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
     expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in told)
     for step, then in zip(schedule, between, strict=False):
@@ -142,7 +142,7 @@ def test_a_key_that_left_and_comes_back_counts_again() -> None:
 
 
 def test_keys_of_one_hash_are_all_counted_once_their_bucket_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_HIGH", np.uint64(0))
+    monkeypatch.setattr(key_index, "HIGH", np.uint64(0))
     driver = prices(("A", 0), ("B", 5), ("C", 7), ("D", 40_960))
     assert shown_and_true(driver) == (3, 3)
     driver.pipe_input({"k": "E", "ts": 81_920, "v": 0})

@@ -21,13 +21,11 @@ from tidegate.kernel.columns.arrays import Hashes, Ints, Words
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.state.tables import KEY_INDEX_BASE, KEY_INDEX_RECENT
-from tidegate.kernel.suppress.key_index_table import CODES, HIGH, Table
+from tidegate.kernel.suppress.key_index_table import CODES, HIGH, LOW, Table
 
 NOWHERE = -1
 """The bucket of a key that does not wait."""
 
-_HIGH = HIGH
-_LOW = np.uint64(CODES - 1)
 _FEW, _MANY, _BYTES = 4, 256, 32 << 20
 """A process keeps so few indexes however large they are, and up to so many as long as they have so many bytes."""
 
@@ -89,7 +87,7 @@ class Index:
     @staticmethod
     def short(hashes: Hashes) -> Hashes:
         """The bits of the hashes that the index keeps."""
-        return hashes & _HIGH
+        return hashes & HIGH
 
     def find(self, store: Store, hashes: Hashes) -> Ints:
         """The bucket last noted for each key, NOWHERE if none ever was; the bucket may be gone."""
@@ -182,10 +180,10 @@ class Index:
         token = ""
         for bound, low, high in zip(content.bounds, lows, highs, strict=True):
             whole = _override(content.chunks.pop(0).numbers(), content.recent[low:high])
-            codes = recode[(whole & _LOW).astype(np.int64)]
-            whole = ((whole & _HIGH) | codes)[codes < np.uint64(CODES)]
+            codes = recode[(whole & LOW).astype(np.int64)]
+            whole = ((whole & HIGH) | codes)[codes < np.uint64(CODES)]
             parts = np.array_split(whole, max(1, -(-len(whole) // store.tuning.chunk_rows)))
-            bounds += [bound, *(int(part[0] & _HIGH) for part in parts[1:])]
+            bounds += [bound, *(int(part[0] & HIGH) for part in parts[1:])]
             chunks += [Table.of(part) for part in parts]
             token = _token(token, whole)
         for segment, part in enumerate(chunks):
@@ -205,7 +203,7 @@ def _code(numbers: Words, wanted: Words) -> Ints:
     if not len(numbers):
         return np.full(len(wanted), -1, np.int64)
     found = numbers[np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)]
-    return np.where((found & _HIGH) == wanted, (found & _LOW).astype(np.int64), -1)
+    return np.where((found & HIGH) == wanted, (found & LOW).astype(np.int64), -1)
 
 
 def _override(numbers: Words, packed: Words) -> Words:
@@ -213,12 +211,12 @@ def _override(numbers: Words, packed: Words) -> Words:
     if not len(packed):
         return numbers
     backwards = packed[::-1]
-    hashes, last = np.unique(backwards & _HIGH, return_index=True)
+    hashes, last = np.unique(backwards & HIGH, return_index=True)
     new = backwards[last]
     if not len(numbers):
         return new
     at = np.asarray(np.searchsorted(numbers, hashes))
-    known = (numbers[np.minimum(at, len(numbers) - 1)] & _HIGH) == hashes
+    known = (numbers[np.minimum(at, len(numbers) - 1)] & HIGH) == hashes
     changed = np.insert(numbers, at[~known], new[~known])
     changed[np.searchsorted(changed, hashes[known])] = new[known]
     return changed

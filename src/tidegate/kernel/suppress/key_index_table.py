@@ -23,10 +23,12 @@ Part of the state format: another number needs another `frames.VERSION`.
 """
 
 HIGH = np.uint64(2**64 - 2 ** (64 - BITS))
+"""The bits of a number with a hash."""
 CODES = 1 << 16
 
 _PLACE, _REST = np.uint64(48), np.uint64(32)
-_LOW = np.uint64(CODES - 1)
+LOW = np.uint64(CODES - 1)
+"""The bits of a number with a code."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Table:
         place = (numbers >> _PLACE).astype(np.int64)
         first = int(place[0]) if len(place) else 0
         starts = np.cumsum([0, *np.bincount(place - first)], dtype=np.uint32)
-        codes = numbers & _LOW
+        codes = numbers & LOW
         width = np.uint8 if int(codes.max(initial=0)) <= np.iinfo(np.uint8).max else np.uint16
-        return cls(first, starts, (numbers >> _REST & _LOW).astype(np.uint16), codes.astype(width))
+        return cls(first, starts, (numbers >> _REST & LOW).astype(np.uint16), codes.astype(width))
 
     @property
     def memory(self) -> int:
@@ -66,7 +68,7 @@ class Table:
         place = (wanted >> _PLACE).astype(np.int64) - self.first
         inside = (place >= 0) & (place < len(self.starts) - 1)
         place = np.where(inside, place, 0)
-        rest = (wanted >> _REST & _LOW).astype(np.uint16)
+        rest = (wanted >> _REST & LOW).astype(np.uint16)
         low, end = self.starts[place].astype(np.int64), self.starts[place + 1].astype(np.int64)
         high, last = end, len(self.rest) - 1
         while np.any(open_ := low < high):
