@@ -124,7 +124,7 @@ class InLayout:
         """Text about an operator whose metrics of graces contradict its late records; empty if none does."""
         assert self.tasks is not None
         told = zip(self.tasks.nodes, self.tasks.graces, self.tasks.dropped, strict=True)
-        found = (_misfit(node.op, graces.life(), dropped["late"]) for node, graces, dropped in told)
+        found = (_misfit(node.op, graces.last_day(0), dropped["late"]) for node, graces, dropped in told)
         return self.untrue or next((one for one in found if one), "")
 
 

@@ -78,7 +78,7 @@ def test_who_was_taken_needed_no_more_than_the_grace_of_today(seed: int) -> None
     late = [i for i, need in enumerate(itself) if need > today and random.random() < 0.5]
     history = GraceHistory()
     history.add(told.histogram([(i, int(ts[i]), int(ts[i])) for i in late]), 0)
-    live = history.life()
+    live = history.last_day(0)
     assert (live.windows, live.today, live.total) == ("sessions", today, 60)
     assert live.late(today) == len(late)
     for grace in (0, 1, 2, 5, 10, 20, 50):

@@ -29,7 +29,7 @@ def graces(recording: Recording, today: int, *, function: bool = False) -> tuple
     driver = TopologyTestDriver(table)
     for batch in recording.batches():
         driver.pipe_batch(batch, "events")
-    return driver._tallies[0].graces.life(), driver.drops["late"]
+    return driver._tallies[0].graces.last_day(0), driver.drops["late"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -65,7 +65,7 @@ def test_a_batch_that_spans_months_is_not_rounded() -> None:
     )
     for low in (0, 10_000):
         driver.pipe_batch(records[low : low + 10_000], "events")
-    live = driver._tallies[0].graces.life()
+    live = driver._tallies[0].graces.last_day(0)
     assert live.late(6 * hour) == driver.drops["late"] > 1_000
     table = pa.Table.from_pylist(records, SCHEMA)
     windows = tg.TimeWindows(hour, hour, 6 * hour)

@@ -67,7 +67,7 @@ def life(table: Any, stream: Sequence[Sequence[Row]]) -> tuple[Graces, TopologyT
     driver = TopologyTestDriver(table)
     for batch in stream:
         driver.pipe_batch(batch, "events")
-    return driver._tallies[0].graces.life(), driver
+    return driver._tallies[0].graces.last_day(0), driver
 
 
 @pytest.mark.parametrize("seed", seeds(20, 60))
@@ -124,7 +124,7 @@ def test_keys_in_several_tasks_tell_the_same(kind: str, seed: int, data: Any) ->
         for record in batch:
             parts[data.draw(st.integers(0, 2))].append(record)
         topology.batch([("events", part) for part in parts])
-    assert topology.graces[0].life() == live
+    assert topology.graces[0].last_day(0) == live
 
 
 def reach(case: Case, side: int) -> int:
@@ -169,7 +169,7 @@ def test_joins_tell_which_records_nothing_can_join(clock: str, case: Case, data:
         for side, record in batch:
             parts.setdefault((side, data.draw(st.integers(0, 1))), []).append(record)
         topology.batch([(SIDES[side], part) for (side, _), part in parts.items()], 0)
-    live = topology.graces[-1].life()
+    live = topology.graces[-1].last_day(0)
     needs = Counter(max(0, now - record["ts"] - reach(case, side)) for now, side, record in seen)
     assert live.total == needs.total()
     if not seen:
@@ -199,7 +199,7 @@ def test_what_a_shorter_grace_has_closed_counts_by_what_it_needed(kind: str) -> 
     after = TopologyTestDriver(table(500), state=before.state())
     for ts in (960, 985, 1_000):
         after.pipe_batch([row(ts)], source)
-    live = after._tallies[0].graces.life()
+    live = after._tallies[0].graces.last_day(0)
     assert after.drops["late"] == 2
     reached = {"sliding": 0, "session": 5, "join": 5 + 3}[kind]
     assert (live.today, live.total, live.late(500)) == (500, 3, 0)

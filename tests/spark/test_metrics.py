@@ -138,7 +138,7 @@ def test_each_task_tells_which_graces_its_records_needed(spark: SparkSession, tm
     driver = TopologyTestDriver(disordered(kind, "left", "right"))
     for batch in batches:
         driver.pipe_batch([{name: row[name] for name in row if name != "side"} for row in batch], batch[0]["side"])
-    wanted = driver._tallies[0].graces.life()
+    wanted = driver._tallies[0].graces.last_day(0)
 
     def topology(frame: Any) -> Any:
         left, right = (frame.where(f"side = '{side}'").drop("side") for side in ("left", "right"))

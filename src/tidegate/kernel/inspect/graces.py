@@ -1,4 +1,4 @@
-"""The graces that a running query's records needed, by the metrics of its batches: for its life and the last day."""
+"""The graces that a running query's records needed in the last day, by the metrics of its batches."""
 
 from __future__ import annotations
 
@@ -127,8 +127,6 @@ class GraceHistory:
         """Size, advance and grace of the windows (ms), if all have one size; None before the first batch."""
         self._kind = OF_TIME
         self._today = 0
-        self._life: Counter[int] = Counter()
-        self._total = 0
         self._hours: deque[tuple[int, Counter[int], list[int]]] = deque()
 
     def add(self, histogram: Sequence[int], at_ms: float) -> None:
@@ -136,13 +134,10 @@ class GraceHistory:
         kind, size, advance, grace, total, *flat = map(int, histogram)
         if kind == OF_SESSIONS and grace != self._today:
             # The counts of sessions with another grace say too little about this one.
-            self._life, self._total = Counter(), 0
             self._hours.clear()
         self._kind, self._today = kind, grace
         classes = dict(zip(flat[::2], flat[1::2], strict=True))
         self.windows = (size, advance, grace) if kind == OF_TIME else None
-        self._total += total
-        self._life.update(classes)
         hour = int(at_ms // HOUR_MS)
         if not self._hours or self._hours[-1][0] < hour:
             self._hours.append((hour, Counter(), [0]))
@@ -154,17 +149,11 @@ class GraceHistory:
         while self._hours and self._hours[0][0] <= hour - HOURS:
             self._hours.popleft()
 
-    def life(self) -> Graces:
-        """The graces of all batches."""
-        return self._graces(self._total, self._life)
-
     def last_day(self, now_ms: float) -> Graces:
         """The graces of the batches of the last 24 hours of the wall clock, in whole hours."""
         self._forget(int(now_ms // HOUR_MS))
         found: Counter[int] = Counter()
         for _, classes, _ in self._hours:
             found.update(classes)
-        return self._graces(sum(total for _, _, [total] in self._hours), found)
-
-    def _graces(self, total: int, needed: Mapping[int, int]) -> Graces:
-        return Graces(self._today, total, dict(needed), _WINDOWS[self._kind])
+        total = sum(total for _, _, [total] in self._hours)
+        return Graces(self._today, total, dict(found), _WINDOWS[self._kind])
