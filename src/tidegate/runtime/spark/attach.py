@@ -30,11 +30,12 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
-from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema, check_known
+from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
-from tidegate.runtime.spark.frames.names import check_apart, col, quoted
+from tidegate.runtime.spark.frames.names import check_apart, col
+from tidegate.runtime.spark.frames.public import public, public_names
 from tidegate.runtime.spark.raw import Counts, Raw, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateless import check_typed, stepped
@@ -43,22 +44,7 @@ from tidegate.runtime.spark.worker import text_of_times as times
 from tidegate.runtime.spark.worker.garbage import spare_modules
 from tidegate.runtime.spark.worker.memory import MOST_BYTES, MOST_JOIN_BYTES, give_back, keep
 from tidegate.spec.aggregates import Cogroup
-from tidegate.spec.columns import (
-    DELETED,
-    END,
-    LATE_BY,
-    OUTPUT,
-    REASON,
-    ROW,
-    SIDE,
-    SINCE,
-    START,
-    STATUS,
-    STREAM_TIME,
-    TIMESTAMP,
-    UNTIL,
-    public_name,
-)
+from tidegate.spec.columns import ROW
 from tidegate.spec.metrics import at_place, of_store, timed
 
 MOST_STATIC_TASKS = 64
@@ -243,7 +229,7 @@ def _operate(
     layout = _layout(node, inputs, tuning)
     check_known(layout.output_schema, "A row of the result has a column", "Let the step or function give another type.")
     if op.regroup is None:
-        check_apart(_public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
+        check_apart(public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     stage = SparkStage(Stage(layout, tasks, keys, drains), text)
     if streaming:
@@ -464,53 +450,6 @@ def task_count(op: Operation, frame: DataFrame) -> int:
 
 def _wall_clock() -> Column:
     return F.unix_millis(F.current_timestamp())
-
-
-def _shown(name: str, how: str = "{}") -> dict[str, str]:
-    """SQL of a column of ours under its public name; as SQL, because each call of a Column is a message to Spark."""
-    return {name: f"{how.format(quoted(name))} AS {quoted(public_name(name))}"}
-
-
-_INSTANT = "timestamp_millis({})"
-# The end is null for a window without an end, and for an end beyond the largest timestamp.
-_END = f"CASE WHEN {{0}} <= {MAX_TIMESTAMP_MS}L THEN timestamp_millis({{0}}) END"
-
-
-def _window(instant: str = _INSTANT, end: str = _END) -> str:
-    bounds = f"struct({instant.format(quoted(START))} AS `start`, {end.format(quoted(END))} AS `end`)"
-    return f"CASE WHEN {quoted(START)} IS NOT NULL THEN {bounds} END AS `window`"
-
-
-_PUBLIC = {
-    START: _window(),
-    **_shown(OUTPUT),
-    **_shown(TIMESTAMP, _INSTANT),
-    **_shown(DELETED),
-    **_shown(SIDE),
-    **_shown(REASON),
-    **_shown(LATE_BY),
-    **_shown(STATUS),
-    **_shown(SINCE, _INSTANT),
-    **_shown(UNTIL, _END),
-    **_shown(STREAM_TIME, _INSTANT),
-}
-
-
-_PUBLIC_TEXT = _PUBLIC | {START: _window("{}", "{}"), **_shown(TIMESTAMP)}
-
-
-def public(names: Iterable[str], *, text: bool = False) -> list[Column]:
-    """The columns that leave the operator under their public names (`plan.RESULT_COLUMNS`, `LATE_COLUMNS`).
-
-    text  whether times are text (`worker.text_of_times`)
-    """
-    shown = _PUBLIC_TEXT if text else _PUBLIC
-    return [F.expr(shown[name]) if name in shown else col(name) for name in names if name != END]
-
-
-def _public_names(names: Iterable[str]) -> list[str]:
-    """The names of the columns that `public` gives."""
-    return ["window" if name == START else public_name(name) for name in names if name != END]
 
 
 def _warn_unordered(op: Operation, stream: Stream, streaming: bool) -> None:

@@ -11,7 +11,6 @@ import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
@@ -74,7 +73,7 @@ def flow(
     if marks is not None:
         # repartition(1) makes one partition even where the input has none.
         packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), _PACKED_ON_SPARK)
-    wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
+    wire = from_arrow_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
     if streaming:
         if not hasattr(grouped, "transformWithStateInPandas"):
@@ -119,10 +118,6 @@ def _ticks(packed: DataFrame) -> DataFrame:
     seconds = packed.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in packed.schema]
     return seconds.where(F.lit(False)).select(*nothing)
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    return from_arrow_schema(schema)
 
 
 def _blobs(

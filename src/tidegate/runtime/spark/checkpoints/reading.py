@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
@@ -29,9 +30,8 @@ from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
-from tidegate.runtime.spark.attach import public
-from tidegate.runtime.spark.flow import spark_schema
 from tidegate.runtime.spark.frames.arrow import as_spark_reads
+from tidegate.runtime.spark.frames.public import public
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG
 from tidegate.spec.pending import Pending, together
@@ -180,7 +180,7 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
 
 def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
     schema = stored_rows.schema(what, name)
-    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(_as_spark_reads(schema)))
+    rows = entries.mapInArrow(_decoder(what, name, ended), from_arrow_schema(_as_spark_reads(schema)))
     return rows.select(*public(schema.names))
 
 

@@ -114,7 +114,7 @@ def _catalog(log: Log, options: Mapping[str, str]) -> tuple[Table, Columns]:
     first = now.version + 1 if starting == "latest" else int(starting) if starting else None
     if first is not None and first > now.version + 1:
         raise DefinitionError(f"`startingVersion` is {starting}, and {log.root.uri} has version {now.version}.")
-    deletes, changes = flag(options, "ignoreDeletes", "false"), flag(options, "skipChangeCommits", "false")
+    deletes, changes = flag(options, "ignoreDeletes"), flag(options, "skipChangeCommits")
     return Table(log, now.metadata["id"], columns, now.version, first, deletes, changes), columns
 
 

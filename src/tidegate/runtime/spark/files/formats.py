@@ -144,12 +144,12 @@ class CsvLines(LineFormat):
         return "\t" if given == "\\t" else given
 
     def skipped(self, fields: StructType) -> Skipped:
-        header = flag(self.options, "header", "false")
+        header = flag(self.options, "header")
         # Java's trim takes all control characters.
         return Skipped(
             blank=bytes(range(0x21)),
             comment=option(self.options, "comment", "").encode() or None,
-            header=None if not header else () if flag(self.options, "enforceSchema", "false") else tuple(fields.names),
+            header=None if not header else () if flag(self.options, "enforceSchema") else tuple(fields.names),
             separator=self._separator,
             quote=option(self.options, "quote", '"'),
         )
@@ -160,7 +160,7 @@ def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: 
 
     Raises DefinitionError for options under which lines are no records.
     """
-    if flag(options, "multiLine", "false"):
+    if flag(options, "multiLine"):
         raise DefinitionError(
             "multiLine: tg.files reads line by line. Write a record a line, or use tg.stream over spark.readStream "
             "with that option, and partition and offset from the records."
@@ -196,9 +196,9 @@ def option(options: Mapping[str, str], name: str, default: str) -> str:
     return next((str(value) for key, value in options.items() if key.lower() == name.lower()), default)
 
 
-def flag(options: Mapping[str, str], name: str, default: str) -> bool:
-    """The value of an option that is true or false. Raises DefinitionError for another value."""
-    given = option(options, name, default)
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """The value of an option that is true or false, false by default. Raises DefinitionError for another value."""
+    given = option(options, name, "false")
     if given.lower() not in ("true", "false"):
         raise DefinitionError(f"`{name}` is {given!r}. Use true or false.")
     return given.lower() == "true"

@@ -117,7 +117,7 @@ def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataF
     Raises TidegateError before Spark 4.2.
     """
     try:
-        from tidegate.runtime.spark.files.listing import reader
+        from tidegate.runtime.spark.files.listing import Listing
     except ImportError as error:
         raise TidegateError(
             "Files in order need Spark 4.2 or later, where a source in Python can bound its batches, and this is "
@@ -127,7 +127,7 @@ def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataF
     if spark not in _knowing:
         spark.dataSource.register(Source)
         _knowing.add(spark)
-    made = b64encode(pickle.dumps((reader, catalog, limit, _cores(spark)))).decode()
+    made = b64encode(pickle.dumps((Listing, catalog, limit, _cores(spark)))).decode()
     return spark.readStream.format(FORMAT).schema(LISTING_FIELDS).option(_ALL, made).load()
 
 

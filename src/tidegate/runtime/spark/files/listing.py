@@ -45,8 +45,3 @@ class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, _Task)
         spare_modules()
         yield rows(partition.files)
-
-
-def reader(catalog: Catalog, limit: int | None, tasks: int) -> DataSourceStreamReader:
-    """The stream reader of a catalog."""
-    return Listing(catalog, limit, tasks)

@@ -238,7 +238,7 @@ class _Wanted:
         root = Root(qualified(self.spark, self.path))
         if (pattern := formats.option(self.options, "pathGlobFilter", "") or None) is not None:
             names_like(pattern)  # raises now for a broken one
-        folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup", "false"))
+        folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup"))
         folders = self._folders(folder)
         fields = self._fields()
         own = StructType([each for each in fields.fields if each.name not in folders])

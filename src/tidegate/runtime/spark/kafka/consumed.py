@@ -68,25 +68,19 @@ class Topics:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The records, with the columns of Spark's own source."""
         fields = f"{_FIELDS}, {_HEADERS}" if self.headers else _FIELDS
-        return self._frame(spark, spark.createDataFrame([], fields).schema, None)
+        return self.read_by(spark, None, spark.createDataFrame([], fields).schema, {})
 
     def read_by(
-        self, spark: SparkSession, reader: FirstWorker, fields: StructType, renamed: Mapping[str, str]
+        self, spark: SparkSession, reader: FirstWorker | None, fields: StructType, renamed: Mapping[str, str]
     ) -> DataFrame:
-        """The output of `reader` for the records: columns `fields`; `renamed` has their names in a record if others."""
-        return self._frame(spark, fields, reader, renamed)
+        """The output of `reader` for the records, or without one the records: columns `fields`.
 
-    def _frame(
-        self,
-        spark: SparkSession,
-        fields: StructType,
-        reader: FirstWorker | None,
-        renamed: Mapping[str, str] | None = None,
-    ) -> DataFrame:
+        renamed  the names in a record of those columns that have another name there
+        """
         if spark not in _knowing:
             spark.dataSource.register(Source)
             _knowing.add(spark)
-        secret = b64encode(cloudpickle.dumps((self, reader, renamed or {}))).decode()  # type: ignore[no-untyped-call]
+        secret = b64encode(cloudpickle.dumps((self, reader, renamed))).decode()  # type: ignore[no-untyped-call]
         return spark.readStream.format(FORMAT).schema(fields).option(_ALL, secret).load()
 
     def starts(self) -> Offsets:

@@ -44,6 +44,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.alike import Alike, Field
 from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.schemas.cursor import decoded
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS
 
@@ -364,14 +365,7 @@ def _texts(data: pa.Array) -> pa.Array:
     try:
         return data.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if each is None else _decoded(each) for each in data.to_pylist()], pa.string())
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
+        return pa.array([None if each is None else decoded(each) for each in data.to_pylist()], pa.string())
 
 
 def _narrow(may: Flags, texts: pa.Array, which: Callable[[pa.Array], pa.Array]) -> pa.Array:

@@ -246,12 +246,13 @@ def texts(column: pa.Array, cursor: Cursor, what: str) -> pa.Array:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
-        found = [_decoded(each) for each in column.to_pylist()]
+        found = [decoded(each) for each in column.to_pylist()]
         cursor.fault(np.array([each is None for each in found]), f"{what} is not UTF-8")
         return pa.array(["" if each is None else each for each in found], pa.string())
 
 
-def _decoded(data: bytes) -> str | None:
+def decoded(data: bytes) -> str | None:
+    """The text of the bytes; None if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
