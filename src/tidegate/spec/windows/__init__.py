@@ -1,7 +1,8 @@
 """The windows. Each kind has a file that alone decides its shape and its close rule.
 
 A window is *closed* for a record when the stream time the record sees has reached the window's close time.
-A closed window accepts no more records, and its result is final.
+A closed window accepts no more records, and its result is final. A record is *late* for each of its windows that is
+closed for it.
 """
 
 from tidegate.spec.windows.batch import BatchWindows
