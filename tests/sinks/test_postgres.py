@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.runtime.spark.sinks import Postgres
-from tidegate.runtime.spark.sinks.postgres import carried, holds
+from tidegate.runtime.spark.sinks.postgres_types import carried, holds
 
 
 @pytest.mark.parametrize(
