@@ -182,11 +182,6 @@ def for_display(rows: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def is_nested(kind: pa.DataType) -> bool:
-    """Whether values of this type are objects that can be changed."""
-    return bool(pa.types.is_nested(kind))
-
-
 def _of_arrow(kind: pa.DataType) -> Converter:
     return lambda value: pa.scalar(value, kind).as_py()
 

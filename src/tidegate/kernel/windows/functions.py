@@ -16,7 +16,7 @@ from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.aggregates.base import valid_rows
 from tidegate.kernel.columns.arrays import Ints, array, ints
-from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python, converter, is_nested
+from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python, converter
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.kernel.windows import arrow_functions
@@ -106,7 +106,8 @@ class Caller:
         self._single = len(public_key(layout.op.key)) == 1
         self._type = layout.function_type
         self._stored = converter(self._type)
-        self._nested = is_nested(self._type)
+        self._nested: bool = pa.types.is_nested(self._type)
+        """Whether aggregates are objects that a function can change."""
 
     def add(self, key: Any, window: _Window, record: Any, value: Any, fresh: bool) -> Any:
         """The aggregate with `record` added; `fresh`: whether there is none yet. `key` is one of `keys_of`."""
@@ -212,9 +213,9 @@ def copier(layout: Layout, rows: pa.Table) -> Callable[[Any], Any]:
     function = layout.op.function
     if isinstance(function, Reduce):
         kind = rows.schema.field(f"v:{function.column}").type
-        return converter(kind) if is_nested(kind) else lambda value: value
+        return converter(kind) if pa.types.is_nested(kind) else lambda value: value
     kinds = {name[2:]: rows.schema.field(name).type for name in layout.values}
-    nested = {name: converter(kind) for name, kind in kinds.items() if is_nested(kind)}
+    nested = {name: converter(kind) for name, kind in kinds.items() if pa.types.is_nested(kind)}
     return lambda record: record | {name: convert(record[name]) for name, convert in nested.items()}
 
 

@@ -1,7 +1,7 @@
 """Dropped records as rows: the full record and the reason; a late record has one row for each of its closed windows.
 
-Only after the shuffle is the whole stream time known, and so whether a record is late. So a plan that keeps late
-records ships every full record, beside the columns that it aggregates (kernel.exchange.packing).
+Only after the shuffle is the whole stream time known, and so whether a record is late (by `spec.windows`). So a plan
+that keeps late records ships every full record, beside the columns that it aggregates (kernel.exchange.packing).
 """
 
 from __future__ import annotations
