@@ -116,6 +116,20 @@ def test_a_check_says_what_the_start_would(
     assert f"Going on would lose: windows: {lost}." in str(refused.value)
 
 
+def test_a_check_counts_an_operator_that_no_row_has_reached(spark: SparkSession, tmp_path: Path) -> None:
+    def chained(source: Any, **more: Any) -> tg.KTable:
+        return final(source, **more).to_stream().group_by("n").agg(tg.Materialized.as_("groups"), m=tg.count())
+
+    query = replay(spark, tmp_path, chained)
+    assert query.run(BATCHES[:1]).rows == [[]]  # no window has closed
+    source, checkpoint = query._source(), str(tmp_path / "checkpoint")
+    assert tg.check_upgrade(spark, checkpoint, chained(source)).changes == ()
+    assert [change.what for change in tg.check_upgrade(spark, checkpoint, chained("s", grace="9 ms")).changes] == [
+        "grace"
+    ]
+    assert [change.what for change in tg.check_upgrade(spark, checkpoint, final(source)).changes] == ["operators"]
+
+
 def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

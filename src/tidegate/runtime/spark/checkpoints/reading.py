@@ -84,13 +84,15 @@ def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
 def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
     """By operator, upstream ones first: the named values of each task's store, without its segments.
 
-    Raises CheckpointError if the checkpoint has no state of tidegate.
+    An operator that no row has reached yet has no store. Raises CheckpointError if the checkpoint has no state of
+    tidegate.
     """
+    _ = spark.streams  # as in `_found`
     found = [
         _stores(entries.where(F.col("window") == NAMED).toArrow().to_batches())
-        for entries, _ in _found(spark, checkpoint)
+        for entries in _operators(spark, checkpoint)
     ]
-    if not found:
+    if all(store.get(description.LAYOUT) is None for stores in found for store in stores):
         raise _nothing(checkpoint)
     return found[::-1]
 
