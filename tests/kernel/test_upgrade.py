@@ -789,6 +789,43 @@ def test_a_table_that_is_grouped_anew_gets_what_waited() -> None:
     assert counted == {7: 2, 8: 1}
 
 
+def grouped_anew(columns: dict[str, Any], types: dict[str, str], *, whole: bool = False) -> tg.KTable:
+    """Rows of a table after a step, grouped by `v`; `whole`: by a function that reads whole rows."""
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+    moves = tg.table("moves", key="k", timestamp="ts", schema=schema).map_values({"v": "v", **columns}, types=types)
+    if not whole:
+        return moves.group_by("v").agg(n=tg.count())
+    one_more, one_less = (lambda key, row, n, by=by: n + by for by in (1, -1))
+    return moves.group_by("v").aggregate(lambda: 0, one_more, one_less, type="long", name="n")
+
+
+def test_a_column_that_no_group_reads_may_get_another_type() -> None:
+    driver = TopologyTestDriver(grouped_anew({"x": lambda row: 1}, {"x": "long"}))
+    for key in ("a", "b"):
+        driver.pipe_input(record(1, key, 7))
+    for columns, types in (
+        ({"x": lambda row: "1"}, {"x": "string"}),
+        ({}, {}),
+        ({"x": lambda row: [1]}, {"x": "array<long>"}),
+    ):
+        driver.read_output()
+        now = grouped_anew(columns, types)
+        assert driver.check_upgrade(now).goes_on
+        driver = restarted(driver, now)
+        driver.pipe_batch([record(2, "a", 8), record(3, "a", 7)])
+    assert {row["v"]: row["n"] for row in driver.read_output()} == {7: 2, 8: 0}
+
+
+def test_a_column_of_whole_rows_that_leave_their_groups_keeps_its_type() -> None:
+    driver = TopologyTestDriver(grouped_anew({"x": lambda row: 1}, {"x": "long"}, whole=True))
+    driver.pipe_input(record(1, "a", 7))
+    now = grouped_anew({"x": lambda row: "1"}, {"x": "string"}, whole=True)
+    with pytest.raises(
+        tg.CheckpointError, match=r"columns of other types than the rows of this plan.*Nothing was changed"
+    ):
+        restarted(driver, now).pipe_input(record(2, "a", 8))
+
+
 def test_the_first_aggregate_that_depends_on_order() -> None:
     driver = restarted(after(final(), 1, 12), final(s=tg.last("v")))
     for ts, v in ((13, 5), (21, 6), (20, 7), (60, 8)):

@@ -1,8 +1,9 @@
 """Groups a table anew: a change retracts the old row from its group, then inserts the new row into its own group.
 
 The operator of the table keeps the last row that left for each key (and window), the old value of the next row
-(`exchange.old_values`). It emits halves of changes, in order: `sign` -1 retracts a row, 1 inserts one. A half that is
-`silent` is followed by the other half of its change in the same group, and makes no update of its own.
+(`exchange.old_values`), with the columns that its groups read. It emits halves of changes, in order: `sign` -1 retracts
+a row, 1 inserts one. A half that is `silent` is followed by the other half of its change in the same group, and makes
+no update of its own.
 """
 
 from __future__ import annotations
@@ -12,29 +13,46 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import CheckpointError, DefinitionError
 from tidegate.kernel.columns.arrays import Ints, flags, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import HALVES, Layout
 from tidegate.kernel.state.state import State
-from tidegate.spec.columns import LIVE, TIMESTAMP, public_name
+from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP, public_name
+from tidegate.spec.upgrade import CHOICES
 
 
 def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
-    # A time limit may emit a window's row after the window has closed.
-    found = old_values.replace(layout, state, state.old_values, rows, later=bool(layout.op.all_limits))
+    _check_groups(layout, rows)
+    # A column that the groups do not read is not kept: a step may give it another type.
+    halves = layout.halves_of(rows.schema.names)
+    kept = {*layout.op.key, START, END, *halves.values(), TIMESTAMP, DELETED}
+    rows = rows.select([name for name in rows.schema.names if name in kept])
+    try:
+        # A time limit may emit a window's row after the window has closed.
+        found = old_values.replace(layout, state, state.old_values, rows, later=bool(layout.op.all_limits))
+    except pa.ArrowTypeError as error:
+        raise CheckpointError(
+            "The rows that changes take out of their groups have columns of other types than the rows of this plan: "
+            f"{error}. Nothing was changed: the old plan can go on from the checkpoint. {CHOICES}"
+        ) from None
     live = flags(found.rows[LIVE])
     return _halves(layout, state, found.rows, found.before, found.new, found.has, live[found.new])
+
+
+def _check_groups(layout: Layout, rows: pa.Table) -> None:
+    """Raise DefinitionError if the rows of a table lack a column by which they are grouped."""
+    assert layout.op.regroup is not None
+    for name in layout.op.regroup.key:
+        if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
+            raise DefinitionError(f"group_by: the table has no column {public_name(name)!r} that can be a key.")
 
 
 def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, has_old: Any, has_new: Any) -> pa.Table:
     """For each change, the half that retracts its row `old`, then the half that inserts its row `new`."""
     assert layout.op.regroup is not None
-    for name in layout.op.regroup.key:
-        if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
-            raise DefinitionError(f"group_by: the table has no column {public_name(name)!r} that can be a key.")
     groups = [rows[name] for name in layout.op.regroup.key]
     grouped = np.logical_and.reduce([column.is_valid().to_numpy() for column in groups])
     codes = np.full(rows.num_rows, -1)
