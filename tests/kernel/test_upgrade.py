@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.upgrade import description
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 
@@ -586,6 +587,19 @@ def test_a_drained_driver_without_a_state_takes_no_plan(plan: Any) -> None:
     driver = TopologyTestDriver(plan)
     driver.drain()
     assert [change.what for change in driver.check_upgrade(plan).changes] == ["drain"]
+
+
+@pytest.mark.parametrize("idle", [{}, {"idle_advance": "1 hour"}], ids=["never", "idle"])
+@pytest.mark.parametrize("lookups", [False, True])
+def test_a_checkpoint_says_whether_its_operator_wakes_by_the_wall_clock(idle: dict[str, Any], lookups: bool) -> None:
+    """Lookups of latest rows keep no times of an idle input; on Spark their source ticks all the same."""
+    stream = tg.stream("events", key="k", timestamp="ts", **idle)
+    table = stream.left_join(tg.table("users", key="k", timestamp="ts")) if lookups else stream.group_by_key().count()
+    driver = TopologyTestDriver(table)
+    driver.pipe_input(record(1), "events")
+    what = description.of(driver.state().stores[0])
+    assert what is not None
+    assert what.layout.op.uses_timers == bool(idle)
 
 
 def test_a_check_of_another_number_of_operators() -> None:

@@ -18,6 +18,7 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.plan import Limit, Operation, Output, Stream
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
+from tidegate.spec.clock import Clock
 from tidegate.spec.joined import JOINS, Joined, JoinValues
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import (
@@ -89,6 +90,7 @@ def read(frame: bytes) -> Described:
                 changes=op["changes"],
                 forwarded=op["forwarded"],
                 follows=op.get("follows"),
+                clock=Clock(idle_advance_ms=op.get("idle_advance_ms")),
             ),
             key=tuple(op["key"]),
             windows=None if op["windows"] is None else _WINDOWS[op["windows"][0]](**op["windows"][1]),
@@ -146,6 +148,8 @@ def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
         "changes": op.stream.changes,
         "forwarded": op.stream.forwarded,
         "follows": op.follows,
+        # Earlier versions did not say it.
+        **({} if op.stream.clock.idle_advance_ms is None else {"idle_advance_ms": op.stream.clock.idle_advance_ms}),
         "windows": op.windows and [type(op.windows).__name__, asdict(op.windows)],
         "aggregations": [[name, _of_aggregation(aggregation)] for name, aggregation in op.aggregations],
         "emits": op.emits,

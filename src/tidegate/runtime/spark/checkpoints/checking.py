@@ -51,7 +51,7 @@ def _ticking(stores: list[DictStore], op: Operation) -> Iterator[Change]:
     found = [(what.layout.op, State.open(store)) for store in stores if (what := description.of(store)) is not None]
     if not found:
         return
-    # Only with `idle_advance` a state has times of an idle input.
+    # Earlier versions did not describe `idle_advance`; only with it a state has times of an idle input.
     before = any(old.uses_timers or (state is not None and state.idle != Idle()) for old, state in found)
     if before != op.uses_timers:
         loses = (
