@@ -565,6 +565,52 @@ def test_a_check_of_a_function_that_reads_whole_records(key: str) -> None:
     assert [change.what for change in driver.check_upgrade(total("20 ms")).changes] == ["windows"]
 
 
+def of_records(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([("k", pa.string()), ("ts", pa.int64()), *columns.items()])
+
+
+@pytest.mark.parametrize(
+    "columns", [("v", "w", "x"), ("w", "v"), ("v",)], ids=["one more", "another order", "one less"]
+)
+@pytest.mark.parametrize("windows", [None, TEN, SESSIONS], ids=["none", "time", "sessions"])
+def test_a_function_of_whole_records_goes_on_with_other_columns(windows: Any, columns: tuple[str, ...]) -> None:
+    """Its aggregate is stored, and no record."""
+
+    def total(*columns: str) -> tg.KTable:
+        schema = of_records(**dict.fromkeys(columns, pa.int64()))
+        by_key = tg.stream("events", key="k", timestamp="ts", schema=schema).group_by_key()
+        of = by_key if windows is None else by_key.windowed_by(windows)
+        merger = {"merger": lambda key, one, other: one + other} if windows is SESSIONS else {}
+        return of.aggregate(lambda: 0, lambda key, row, so_far: so_far + row["v"] + len(row), type="long", **merger)
+
+    driver = TopologyTestDriver(total("v", "w"))
+    driver.pipe_input({"k": "a", "ts": 1, "v": 1, "w": 1})
+    driver.read_output()
+    (change,) = driver.check_upgrade(total(*columns)).changes
+    assert (change.what, change.effect) == ("types", "the function gets records with other columns")
+    driver = restarted(driver, total(*columns))
+    driver.pipe_input({"k": "a", "ts": 2, **dict.fromkeys(columns, 5)})
+    assert [row["aggregate"] for row in driver.read_output() if not row["deleted"]] == [1 + 4 + 5 + 2 + len(columns)]
+
+
+@pytest.mark.parametrize("now", [{"v": pa.float64()}, {"w": pa.int64()}], ids=["another type", "another column"])
+def test_a_declared_schema_takes_the_place_of_the_one_before(now: dict[str, pa.DataType]) -> None:
+    """The driver refuses what the check says, as Spark does: it kept the columns of the old schema."""
+
+    def joined(**columns: pa.DataType) -> tg.KStream:
+        one, other = (
+            tg.stream(name, key="k", timestamp="ts", schema=of_records(**types), stream_time="max")
+            for name, types in (("one", columns), ("other", {"u": pa.int64()}))
+        )
+        return one.join(other, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+
+    driver = TopologyTestDriver(joined(v=pa.int64()))
+    driver.pipe_input(record(1), "one")
+    assert [change.what for change in driver.check_upgrade(joined(**now)).changes if change.loses] == ["types"]
+    with pytest.raises(tg.CheckpointError, match="types: what is stored has the old types"):
+        restarted(driver, joined(**now)).pipe_input({"k": "a", "ts": 2, **dict.fromkeys(now, 1)}, "one")
+
+
 def test_a_drained_checkpoint_takes_no_plan() -> None:
     driver = after(final(), 1)
     driver.drain()

@@ -39,7 +39,7 @@ from tidegate.kernel.upgrade import description, drain, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed, OfLimit
 from tidegate.plan import Operation
-from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.columns import END, ROW_ID, START, TIMESTAMP, public_name
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
@@ -263,8 +263,12 @@ def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None
     if name == "aggregation":
         return _of_aggregation(old, new)
     if name == "types":
-        kept = [field for field in old.schema if field.name[:2] in ("k:", "v:")]
+        # A function of whole records keeps its aggregate and no record; but of a table it takes old rows out of groups.
+        whole = isinstance(new.op.function, Fold) and not new.op.stream.changes
+        kept = [field for field in old.schema if field.name[:2] in (("k:",) if whole else ("k:", "v:"))]
         same = all(f.name in new.schema.names and new.schema.field(f.name).type == f.type for f in kept)
+        if same and whole:
+            return "the function gets records with other columns"
         return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
     if name == "limit":
         return _of_limit(what, new, store)
