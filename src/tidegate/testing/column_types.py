@@ -30,13 +30,16 @@ class Types:
     declared: bool = False
     numbered: bool = False
     """Whether records come from several inputs, each with its own partitions (`INPUT`)."""
+    of_schema: frozenset[str] = frozenset()
+    """The columns of the declared schema, after the steps."""
 
     @classmethod
     def of(cls, schema: pa.Schema | None) -> Types:
         """The types of a declared schema; without a schema none yet."""
         if schema is None:
             return cls()
-        return cls({f.name: f.type for f in plain_columns(schema.empty_table()).schema}, declared=True)
+        columns = {f.name: f.type for f in plain_columns(schema.empty_table()).schema}
+        return cls(columns, declared=True, of_schema=frozenset(columns))
 
     @property
     def known(self) -> bool:
@@ -71,11 +74,14 @@ class Types:
 
     def copy(self) -> Types:
         """A copy that learns independently."""
-        return Types(dict(self.columns), self.declared, self.numbered)
+        return Types(dict(self.columns), self.declared, self.numbered, self.of_schema)
 
     def go_on(self, before: Types) -> None:
-        """Add the types known before a restart. The records of a cogroup may have other columns now."""
-        self.columns |= {n: t for n, t in before.columns.items() if not (self.declared and n.startswith(ROW))}
+        """Add the types known before a restart. A declared schema takes the place of the one before it, as on Spark."""
+        replaced = self.of_schema | before.of_schema if self.declared and before.declared else frozenset[str]()
+        known = {name: kind for name, kind in before.columns.items() if name not in replaced}
+        # The records of a cogroup may have other columns now.
+        self.columns |= {n: t for n, t in known.items() if not (self.declared and n.startswith(ROW))}
 
     def array(self, name: str, records: Sequence[Record], start: int, *, instants: bool = False) -> pa.Array:
         """The column `name` of the records. Raises InputError with the value that does not fit.

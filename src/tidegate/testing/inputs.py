@@ -64,7 +64,8 @@ class Inputs:
             assert branch.schema is not None
             found = map_filter.apply_steps(branch.steps, plain_columns(branch.schema.empty_table())).schema
             columns = {field.name: field.type for field in found} | columns
-        return Types(columns, declared=self.branches[0] in declared, numbered=any(map(_numbered, self.branches)))
+        numbered = any(map(_numbered, self.branches))
+        return Types(columns, self.branches[0] in declared, numbered, frozenset(columns))
 
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name` after the steps of each stream with this source, in order."""
