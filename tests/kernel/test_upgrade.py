@@ -611,6 +611,20 @@ def test_a_declared_schema_takes_the_place_of_the_one_before(now: dict[str, pa.D
         restarted(driver, joined(**now)).pipe_input({"k": "a", "ts": 2, **dict.fromkeys(now, 1)}, "one")
 
 
+def test_a_check_compares_the_types_of_rows_of_another_operator() -> None:
+    def sums(kind: str) -> tg.KTable:
+        counted = tg.stream("events", key="k", timestamp="ts", schema=of_records(v=pa.int64())).group_by_key().count()
+        rows = counted.to_stream().map_values({"m": lambda row: 1}, types={"m": kind})
+        return rows.group_by("k").agg(s=tg.sum("m"))
+
+    driver = after(sums("long"), 1)
+    assert driver.check_upgrade(sums("long")).changes == ()
+    told = driver.check_upgrade(sums("double"))
+    assert [(change.operator, change.what) for change in told.changes] == [("events by k", "types")]
+    with pytest.raises(tg.CheckpointError, match="types: what is stored has the old types"):
+        restarted(driver, sums("double")).pipe_input(record(2))
+
+
 def test_a_drained_checkpoint_takes_no_plan() -> None:
     driver = after(final(), 1)
     driver.drain()

@@ -411,6 +411,17 @@ class TopologyTestDriver:
         declared = all(entry.types.declared for entry in self._entries)
         return packed(node.op, inputs, declared, self._tuning)[0]
 
+    def _declared_layouts(self) -> list[Layout]:
+        """The layouts of all operators, upstream first, if all inputs have declared types."""
+        found: dict[int, Layout] = {}
+        for place, node in enumerate(self._nodes):
+            mine = [entry for entry in self._entries if entry.place == place]
+            behind = [(edge, found[id(edge.node)].output_schema) for edge in node.edges if edge.node is not None]
+            inputs = [self._input(node, entry, []) for entry in mine]
+            inputs += [(edge, with_clock(node.op, rows.empty_table(), 0)) for edge, rows in behind]
+            found[id(node)] = packed(node.op, inputs, True, self._tuning)[0]
+        return list(found.values())
+
     def read_state(
         self,
         store: str | None = None,
@@ -461,17 +472,15 @@ class TopologyTestDriver:
             >>> driver.check_upgrade(events.group_by_key().count()).goes_on
             True
         """
-        plan, nodes = operators(table)
-        stores = self._stores
+        nodes, stores = operators(table)[1], self._stores
         if len(nodes) != len(stores):
             return other_operators(len(stores), len(nodes))
         other = TopologyTestDriver(table)
         changes: list[Change] = []
         reordered = _reordered(stores, self._entries, other._entries)
-        for place, (node, store) in enumerate(zip(nodes, stores, strict=True)):
-            mine = [entry for entry in entries_of(plan, nodes) if entry.place == place]
-            typed = bool(mine) and all(entry.types.declared for entry in mine)
-            layout = other._layout(node, place) if typed else None
+        typed = all(entry.types.declared for entry in other._entries)
+        layouts = other._declared_layouts() if typed else [None] * len(nodes)
+        for place, (node, store, layout) in enumerate(zip(nodes, stores, layouts, strict=True)):
             found = compatibility.preview(store, node.op, layout, None)
             if place in reordered:
                 found.append(reordered[place])
