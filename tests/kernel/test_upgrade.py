@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
+from sizes import SMALL
+from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import description
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
@@ -700,6 +702,32 @@ def test_what_waited_takes_the_steps_that_were_behind_the_limit() -> None:
     driver = restarted(driver, held_steps("m", limited=False, behind={"z": "m"}))
     driver.pipe_input(record(13))
     assert shown(driver, "z") == [(10, 1), (10, 2)]
+
+
+@pytest.mark.parametrize("tuning", [DEFAULT, SMALL], ids=["as ever", "small"])
+@pytest.mark.parametrize("buffer", [UNBOUNDED, NINE], ids=["unbounded", "9"])
+@pytest.mark.parametrize(
+    ("before", "now", "leaves"), [("latest_update", "first_update", 70), ("first_update", "latest_update", 51)]
+)
+def test_what_waits_keeps_its_time_when_a_limit_counts_from_another_one(
+    before: Any, now: Any, leaves: int, buffer: Any, tuning: Tuning
+) -> None:
+    """However many rows of the key lie in its bucket: the updates from 1 to 20 wait from 20 on, or from 1 on."""
+
+    def plan(measured_from: Any) -> tg.KTable:
+        how = tg.Suppressed.until_time_limit("50 ms", buffer, clock="stream", measured_from=measured_from)
+        return grouped().count().suppress(how)
+
+    driver = TopologyTestDriver(plan(before), tuning=tuning)
+    for ts in (1, 5, 9, 12, 16, 20):
+        driver.pipe_input(record(ts))
+    (change,) = driver.check_upgrade(plan(now)).changes
+    assert (change.what, change.effect) == ("start of the limit", "what waits keeps the time from which it waits")
+    driver = TopologyTestDriver(plan(now), state=driver.state(), tuning=tuning)
+    driver.pipe_input(record(leaves - 1, "b"))
+    assert driver.read_output() == []
+    driver.pipe_input(record(leaves, "c"))
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("a", 6)]
 
 
 def test_a_limit_by_another_clock() -> None:

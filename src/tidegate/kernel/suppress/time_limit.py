@@ -163,6 +163,20 @@ def _waiting(layout: Layout, buffered: pa.Table, buckets: TimeBuckets) -> pa.Tab
     return concat_tables([_rows(buffered), *parts]) if buffered.num_rows or not parts else concat_tables(parts)
 
 
+def settle(layout: Layout, store: Store, *, restarts: bool) -> None:
+    """Leave one row of each key that waits, with the time from which it waits.
+
+    restarts  whether every update began the wait again so far; another `measured_from` counts from that time on
+    """
+    buffered, buckets, now = _load(layout, store)
+    for number in buckets.logs:
+        whole = concat_tables(buckets.read([number]))
+        at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
+        buckets.replace(number, waiting_since(whole.take(pa.array(at)), since))
+    meta = {"stream_time": now, **buckets.saved()}
+    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, buffered))
+
+
 def empty(layout: Layout, store: Store) -> pa.Table:
     """Empty the buffer, as if no row had ever come. Returns the rows that were held back (`waiting`)."""
     buffered, buckets, *_ = _load(layout, store)

@@ -207,10 +207,15 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
     """The changes of settings that are in no identity."""
     removed = {one.limit.place for one in flush.removed_limits(old, new)}
     for before, after in zip(old.all_limits, new.all_limits, strict=False):
-        if before.place not in removed and before.how.limit_ms != after.how.limit_ms:
-            of = "" if len(new.all_limits) == 1 else f" {after.store}"
+        if before.place in removed:
+            continue
+        of = "" if len(new.all_limits) == 1 else f" {after.store}"
+        if before.how.limit_ms != after.how.limit_ms:
             lengths = (show_ms(before.how.limit_ms), show_ms(after.how.limit_ms))
             yield Change(f"length of the limit{of}", *lengths, effect="what waits leaves by the new one")
+        if (measured := before.how.measured_from) != after.how.measured_from:
+            effect = "what waits keeps the time from which it waits"
+            yield Change(f"start of the limit{of}", measured, after.how.measured_from, effect=effect)
     if old.retention_ms != new.retention_ms:
         kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
         yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
