@@ -339,6 +339,22 @@ def test_times_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: 
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_times_in_names_of_folders_are_in_the_zone_of_the_option(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    write(tmp_path / "in" / "at=2026-01-01 00%3A30%3A00" / f"0.{format}", [record(0, 0)])
+    options = {"timezone": "America/New_York"}
+    how: dict[str, Any] = {"format": format, "schema": SCHEMA + ", at timestamp", "streaming": False}
+    mine = tg.files.ordered(spark, str(tmp_path / "in"), options=options, **how)
+    wanted = spark.read.schema(how["schema"]).options(**options).format(format).load(str(tmp_path / "in"))
+    assert plain(mine.select("n", "at")) == plain(wanted.select("n", "at"))
+    stream = tg.files.source(spark, str(tmp_path / "in"), key="n", timestamp="at", ordered=True, options=options, **how)
+    windows = tg.TimeWindows.of_size_and_grace("1 minute", "1 day")
+    [row] = collect(stream.group_by_key().windowed_by(windows).count().to_df())
+    assert row["window"].start // 60_000 == FIRST_MINUTE + 330
+
+
 def test_a_zone_that_only_java_knows() -> None:
     at, instants = "2026-01-01 00:30:00", pa.timestamp("us", "UTC")
     assert typed(at, "at", instants, "a.orc", "+02:00").as_py() == datetime(2025, 12, 31, 22, 30, tzinfo=UTC)

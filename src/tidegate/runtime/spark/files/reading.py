@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
@@ -21,7 +21,7 @@ from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
-from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader
+from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder
 from tidegate.spec.columns import OURS
@@ -38,7 +38,8 @@ class Source:
     folders  the fields in names of folders
     names    the column of each field
     ordered  whether partition and offset are made of the order of the files
-    zone     zone of times without a zone in names of folders: the session's for files, as in Spark; UTC for Delta
+    zone     zone of times without a zone in names of folders: of the option `timeZone` or the session, as in Spark, for
+             files; UTC for Delta
     """
 
     root: Root
@@ -153,7 +154,7 @@ class LineReading:
         # Arrow casts the values of folders, for Spark's parsers too.
         kinds = {name: wanted.field(name).type for name in self.source.in_folders if name in wanted.names}
         reader = plain if pack is None else ReadAndPack(plain, pack)
-        read = partial(_plain, replace(self._reader(lines), kinds=kinds, zone=self.source.zone), reader)
+        read = partial(_plain, replace(self._reader(lines), kinds=kinds), reader)
         judged = self._judged(self.source.listing.mapInArrow(read, fields))
         records = F.sum(F.when(F.col(PLAIN).isNull(), 1).otherwise(F.col(AT)))
         # No more than is needed: an observation makes a row of every record.
@@ -182,7 +183,19 @@ class LineReading:
 
     def _reader(self, fields: StructType) -> Lines:
         skipped = Skipped() if self.format is None else self.format.skipped(self._written)
-        return Lines(self.source.root, arrow_schema(fields), skipped, self.source.in_folders)
+        source = self.source
+        return Lines(
+            source.root, arrow_schema(fields), skipped, source.in_folders, kinds=self._in_another_zone, zone=source.zone
+        )
+
+    @property
+    def _in_another_zone(self) -> dict[str, pa.DataType]:
+        """The columns with times of folders, if these are in another zone than the session's, in which Spark casts."""
+        source = self.source
+        if source.zone == source.listing.sparkSession.conf.get("spark.sql.session.timeZone"):
+            return {}
+        of_folders = source.in_folders.items()
+        return {name: INSTANTS for name, folder in of_folders if source.folders[folder].dataType == TimestampType()}
 
     def _line_fields(self, names: Iterable[str], *, place: bool = False) -> StructType:
         """The bytes of a line, and each of `names` that is no field of the line; with `place` file and offset."""

@@ -247,7 +247,8 @@ class _Wanted:
             check_apart(own.names, self.spark, "The schema of the files has")
         in_folders = StructType([each for each in fields.fields if each.name in folders])
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
-        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, self._zone)
+        zone = formats.option(self.options, formats.ZONE, self._zone)
+        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, zone)
         if self.format in COLUMNAR:
             return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
         return self._of_lines(found, name, timestamp)
