@@ -27,7 +27,6 @@ recording cannot be read."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "compute the cost of each grace for a recorded stream"
     command = commands.add_parser("advise", help=help, description=_DESCRIPTION)
     command.add_argument("path", help=f"{FILES}; or kafka://HOST:PORT/TOPIC, with --value")

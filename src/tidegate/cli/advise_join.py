@@ -12,7 +12,6 @@ how many partners, and how many rows they make. With --arrival it says too which
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "say which join windows find how many partners"
     command = commands.add_parser("advise-join", help=help, description=_DESCRIPTION)
     command.add_argument("left", help=FILES)

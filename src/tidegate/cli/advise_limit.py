@@ -12,7 +12,6 @@ wait: for several limits, and for several bounds of the buffer."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "say what a time limit saves of the updates of a recorded stream"
     command = commands.add_parser("advise-limit", help=help, description=_DESCRIPTION)
     command.add_argument("path", help=FILES)

@@ -20,7 +20,6 @@ it, with their keys, windows and graces. Windows are drawn to scale in the SVG."
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "draw a topology, or the operators of a checkpoint"
     command = commands.add_parser("describe", help=help, description=_DESCRIPTION)
     command.add_argument(

@@ -16,7 +16,6 @@ run the command again."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "emit all rows that a stopped query still holds, and end it"
     command = commands.add_parser("drain", help=help, description=_DESCRIPTION)
     command.add_argument("checkpoint", help="the checkpointLocation of the query, which must not run")

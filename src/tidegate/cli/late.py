@@ -21,7 +21,6 @@ _COLUMNS = ("query", "operator", "records", "late", "share", *SKIPPED, "average 
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "show how many records were late or skipped, and why"
     command = commands.add_parser("late", help=help, description=_DESCRIPTION)
     command.add_argument("source", metavar="endpoint", help="the address of tg.metrics.serve (http://...)")

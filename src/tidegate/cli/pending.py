@@ -16,7 +16,6 @@ changes neither of them."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "show the rows that wait, and the time they wait for"
     command = commands.add_parser("pending", help=help, description=_DESCRIPTION)
     command.add_argument("source", help="a checkpointLocation, or the address of tg.metrics.serve (http://...)")

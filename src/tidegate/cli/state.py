@@ -24,7 +24,6 @@ The command reads the checkpoint and does not change it."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     command = commands.add_parser("state", help="print the rows of a store in a checkpoint", description=_DESCRIPTION)
     command.add_argument("checkpoint", help="the checkpointLocation of the query")
     command.add_argument(

@@ -15,7 +15,6 @@ is refused, 2 if that cannot be said."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "say whether a changed plan goes on from a checkpoint"
     command = commands.add_parser("check-upgrade", help=help, description=_DESCRIPTION)
     command.add_argument("checkpoint", help="the checkpointLocation of the query")

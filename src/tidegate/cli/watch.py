@@ -25,7 +25,6 @@ content instead. The page is read-only."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its arguments."""
     help = "watch running queries, in a browser or in the terminal"
     command = commands.add_parser("watch", help=help, description=_DESCRIPTION)
     command.add_argument("endpoint", nargs="?", default=DEFAULT, help=f"the address of tg.metrics.serve ({DEFAULT})")

@@ -35,7 +35,6 @@ class Counts:
     stream_time: int = -1
 
     def add(self, records: int, metrics: Mapping[str, Any]) -> None:
-        """Add the metrics of one batch."""
         self.batches += 1
         self.records += records
         self.late += metrics["late"]

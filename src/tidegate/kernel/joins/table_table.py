@@ -86,7 +86,6 @@ class TableTableJoin(JoinOperator):
         return [rows]
 
     def _report_late(self, batch: JoinBatch, side: int, changes: Arrived, mine: _Table, time: Progress) -> None:
-        """Report the changes of a side that are late."""
         late = changes.keyed & ~np.isin(changes.places, mine.versions.places[mine.changes])
         self.report_late(batch, side, changes, late, time.at(changes.places))
 

@@ -54,7 +54,6 @@ class OfLimit:
 
     @property
     def limit(self) -> Limit:
-        """The limit itself."""
         return self.output.limits[self.number]
 
 
