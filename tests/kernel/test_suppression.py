@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -350,3 +351,33 @@ def test_rows_without_values_leave_a_bounded_buffer_as_an_unbounded_one(bound: t
         left.append(driver.read_output())
     assert left[0] == left[1]
     assert [(row["k"], row["deleted"]) for row in left[0]] == [("a", True), ("b", False)]
+
+
+def until_zero(key: Any, row: Row, so_far: int) -> int | None:
+    """A sum that a zero deletes."""
+    return so_far + row["v"] if row["v"] else None
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
+@pytest.mark.parametrize("tasks", [0, 1, 3], ids=["driver", "1 task", "3 tasks"])
+@pytest.mark.parametrize("clock", ["stream", "wall"])
+def test_an_entry_that_begins_again_comes_behind_its_deletion(clock: Any, tasks: int, at_once: bool) -> None:
+    """The deleted entry was at 9, the record that begins it again is at 4."""
+    schema = pa.schema([("k", pa.string()), *((name, pa.int64()) for name in ("ts", "v", "p", "o"))])
+    stream = tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", schema=schema)
+    store = tg.Materialized.as_("sums").with_caching_disabled()
+    sums = stream.group_by_key().aggregate(lambda: 0, until_zero, type="long", materialized=store)
+    table = sums.suppress(tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock=clock))
+    records = [{"k": "a", "ts": ts, "v": v, "p": 0, "o": o} for o, (ts, v) in enumerate([(9, 1), (9, 0), (4, 5)])]
+    batches = [records] if at_once else [[one] for one in records]
+    if tasks:
+        plan = layout.Tasks(table.node, tasks)
+        rows = [row for batch in batches for row in plan.batch([(None, batch)], 0)]
+        rows += layout.Tasks(table.node, tasks, plan, drains=True).drain()
+    else:
+        driver = TopologyTestDriver(table)
+        for batch in batches:
+            driver.pipe_batch(batch)
+        driver.drain()
+        rows = driver.read_output()
+    assert [(row["aggregate"], row["timestamp"], row["deleted"]) for row in rows] == [(5, 4, False)]

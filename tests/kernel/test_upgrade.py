@@ -582,7 +582,7 @@ def test_a_function_of_whole_records_goes_on_with_other_columns(windows: Any, co
         schema = of_records(**dict.fromkeys(columns, pa.int64()))
         by_key = tg.stream("events", key="k", timestamp="ts", schema=schema).group_by_key()
         of = by_key if windows is None else by_key.windowed_by(windows)
-        merger = {"merger": lambda key, one, other: one + other} if windows is SESSIONS else {}
+        merger: Any = {"merger": lambda key, one, other: one + other} if windows is SESSIONS else {}
         return of.aggregate(lambda: 0, lambda key, row, so_far: so_far + row["v"] + len(row), type="long", **merger)
 
     driver = TopologyTestDriver(total("v", "w"))
@@ -653,7 +653,7 @@ def test_a_drained_driver_without_a_state_takes_no_plan(plan: Any) -> None:
 
 @pytest.mark.parametrize("idle", [{}, {"idle_advance": "1 hour"}], ids=["never", "idle"])
 @pytest.mark.parametrize("lookups", [False, True])
-def test_a_checkpoint_says_whether_its_operator_wakes_by_the_wall_clock(idle: dict[str, Any], lookups: bool) -> None:
+def test_a_checkpoint_says_whether_its_operator_wakes_by_the_wall_clock(idle: Any, lookups: bool) -> None:
     """Lookups of latest rows keep no times of an idle input; on Spark their source ticks all the same."""
     stream = tg.stream("events", key="k", timestamp="ts", **idle)
     table = stream.left_join(tg.table("users", key="k", timestamp="ts")) if lookups else stream.group_by_key().count()

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import result_keys
@@ -32,6 +33,7 @@ from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppres
 from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, expire, newest, waiting_since
+from tidegate.kernel.time.stream_time import running_max
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 
@@ -53,7 +55,7 @@ def suppress(
     if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
         # Updates of many records come in timestamp order, however tasks and partitions made them. The updates of one
         # record, final results, changes of a table and all updates of groups have an order already.
-        rows = rows.sort_by([(TIMESTAMP, "ascending")])
+        rows = rows.take(pa.array(np.argsort(_reached(layout, rows), kind="stable")))
     buffered, buckets, now = _load(layout, state.store)
     if wall:
         now = max(now, state.wall_clock)
@@ -103,6 +105,21 @@ def suppress(
         state.due[limit.place] = later_ms(due, how.limit_ms), now
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return evicted.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+
+
+def _reached(layout: Layout, rows: pa.Table) -> Ints:
+    """The timestamp of each row (ms), or of an earlier row of its key if that is later.
+
+    A function may delete an entry, and a record of an earlier time begins it again: its update still comes behind the
+    deletion.
+    """
+    times = ints(rows[TIMESTAMP])
+    if layout.op.function is None or not (layout.op.every_update and rows.num_rows):
+        return times
+    order, starts = Groups.of(result_keys.codes(layout, rows)).runs()
+    reached = np.empty_like(times)
+    reached[order] = running_max(times[order], starts)
+    return reached
 
 
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
