@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.options import arguments, save, say, session, versions
 from tidegate.kernel.tuning import Tuning
