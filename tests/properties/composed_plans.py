@@ -75,17 +75,17 @@ class Plan:
 
     lines    code, with the object that it makes
     inputs   the names of the streams and tables that it reads
-    clock    the arguments of its streams that say how stream time moves
     ordered  whether records have partition and offset
-    ends     the objects that may be outputs, all of the last operator; the first one is the result
+    end      the object whose rows are the result
+    outputs  objects that may be several outputs, of the last operator
     late     the object whose late records may be an output; None if there is none
     """
 
     lines: tuple[tuple[str, Place], ...]
     inputs: tuple[str, ...]
-    clock: str
     ordered: bool
-    ends: tuple[Place, ...]
+    end: Place
+    outputs: tuple[Place, ...]
     late: Place | None
 
     def __repr__(self) -> str:
@@ -95,11 +95,6 @@ class Plan:
     def places(self) -> list[Place]:
         """The objects of the plan."""
         return [place for _, place in self.lines]
-
-    @property
-    def end(self) -> Place:
-        """The object whose rows are the result."""
-        return self.ends[0]
 
     def behind(self, place: Place, code: str) -> Plan:
         """The same plan, in which `code` takes the place of the object in all that follows."""
@@ -155,12 +150,10 @@ class Composer:
                 end = self.table_steps(self.grouped(end))
             else:
                 end = self.table_steps(self.aggregated(self.stream_steps(self.changes(end))))
-        ends = [end]
-        if end.what == "table" and self.root is not None:
-            ends.append(self.table_steps(self.root))
-        elif end.what == "table" and chance(self.random, 20):
-            ends = [self.stream_steps(self.changes(end))]
-        return Plan(tuple(self.lines), tuple(self.inputs), self.clock, self.ordered, tuple(ends), self.late)
+        outputs = (end, self.table_steps(self.root)) if end.what == "table" and self.root is not None else ()
+        if end.what == "table" and chance(self.random, 40):
+            end = self.stream_steps(self.changes(end))
+        return Plan(tuple(self.lines), tuple(self.inputs), self.ordered, end, outputs, self.late)
 
     def add(self, code: str, what: str, **properties: Any) -> Place:
         """A line; the object gets a name of its own."""
@@ -245,7 +238,7 @@ class Composer:
             return self.step(place, f"filter(pc.field({column!r}) > {least})")
         kept = {name: kind for name, kind in place.values.items() if chance(random, 70)}
         made, values = self.name("m"), "".join(f"{name!r}: pc.field({name!r}), " for name in kept)
-        code = f"map_values({{{values}{made!r}: pc.field({column!r}) + {least}}})"
+        code = f"map_values({{{values}{made!r}: pc.field({column!r}).cast('int64') + {least}}})"
         return self.step(place, code, values=kept | {made: "long"})
 
     # -- operators -------------------------------------------------------------------------------------------------

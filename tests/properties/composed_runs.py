@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 def batches(random: Random, plan: Plan, least: int = 1) -> list[Batch]:
     """Records of all inputs, near each other in time, with ties, disorder, jumps and nulls; `least` of them a batch."""
     made, now, offsets = [], 0, Counter[tuple[str, int]]()
-    for _ in range(random.randint(2, 7)):
+    for _ in range(random.randint(2, 6)):
         name, records = random.choice(plan.inputs), []
         for _ in range(max(least, random.choice([1, 1, 2, 5]))):
             now = max(0, now + random.choice([0, 1, 2, 5, -3, -12, 20]))

@@ -15,7 +15,7 @@ def with_neutral_steps(random: Random, plan: Plan) -> Plan:
     able = places(plan)
     chosen = random.choice(able)
     for place in able:
-        if place is chosen or chance(random, 20):
+        if place is chosen or chance(random, 40):
             plan = plan.behind(place, neutral(random, place))
     return plan
 

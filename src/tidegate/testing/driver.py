@@ -32,6 +32,7 @@ from tidegate.testing.packing import columns_read, packed, with_clock
 from tidegate.testing.piped_order import numbered
 from tidegate.testing.records import INPUT, Record, as_dicts, as_records, as_table
 from tidegate.testing.rows import to_rows
+from tidegate.testing.silent_inputs import named_columns, with_named_columns
 
 
 @dataclass
@@ -87,6 +88,7 @@ class TopologyTestDriver:
         self._tuning = tuning
         self._plan, self._nodes = operators(table)
         self._entries = entries_of(self._plan, self._nodes)
+        self._named = named_columns(self._nodes)
         check_names(self._entries)
         if state:
             if not isinstance(state, DriverState):
@@ -229,6 +231,7 @@ class TopologyTestDriver:
                 for edge, table in zip(node.edges, rows, strict=True)
                 if table is not None
             ]
+            inputs = with_named_columns(op, self._named[place], inputs, [entry.silent for entry, _ in mine])
             layout, blobs = packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
@@ -408,6 +411,7 @@ class TopologyTestDriver:
             return None
         mine = [entry for entry in self._entries if entry.place == place]
         inputs = [self._input(node, entry, []) for entry in mine]
+        inputs = with_named_columns(node.op, self._named[place], inputs, [entry.silent for entry in mine])
         declared = all(entry.types.declared for entry in self._entries)
         return packed(node.op, inputs, declared, self._tuning)[0]
 

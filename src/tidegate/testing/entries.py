@@ -32,6 +32,11 @@ class Entry:
         self.inputs.go_on(before.inputs)
         self.types.go_on(before.types)
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was piped into it yet, and no schema declares its columns."""
+        return not self.types.columns
+
     def edge_of(self, node: Node) -> Edge:
         """The edge of its operator for the records of this side."""
         return next(edge for edge in node.sources if edge.side == self.side)
