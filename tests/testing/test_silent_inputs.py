@@ -86,6 +86,15 @@ def test_steps_of_a_table_that_is_joined(name: str, limited: bool) -> None:
     assert found == [(1, None), *([] if limited else [(2, 4)]), (9, 6)]
 
 
+def test_rows_grouped_by_a_column_of_a_silent_input() -> None:
+    """They are in no group, as rows with a null are."""
+    joined = events().left_join(users())
+    assert rows(joined.group_by("x").count(), event(1), user(2, 5), event(3)) == [(3, 5)]
+    tables = tg.table("others", key="k", timestamp="ts").left_join(users())
+    other = ("others", {"k": "A", "ts": 1, "y": 3})
+    assert rows(tables.group_by("x").count(), other, user(2, 4)) == [(2, 4)]
+
+
 def test_a_column_that_a_heard_input_lacks_is_an_error() -> None:
     driver = TopologyTestDriver(STEPS["a name"](events().left_join(users())))
     driver.pipe_input({"k": "A", "ts": 1, "y": 1}, "users")

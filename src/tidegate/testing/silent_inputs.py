@@ -12,29 +12,34 @@ from tidegate.spec.steps import MapValues, SelectKey, Step, unknown_column
 
 
 def named_columns(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
-    """By operator: the columns of its rows that the steps behind it name. A Python function hides its reads."""
-    return [tuple(dict.fromkeys(name for steps in _behind(node, nodes) for name in _named(steps))) for node in nodes]
+    """By operator: the columns of its rows that the steps behind it name, or by which its rows are grouped.
+
+    A Python function hides its reads.
+    """
+    return [tuple(dict.fromkeys(name for one in _behind(node, nodes) for name in _named(*one))) for node in nodes]
 
 
-def _behind(node: Node, nodes: Sequence[Node]) -> Iterable[tuple[Step, ...]]:
-    """The steps behind an operator, by output and by operator that reads its rows."""
-    forwarded = [edge.stream.steps for reader in nodes for edge in reader.edges if edge.node is node]
+def _behind(node: Node, nodes: Sequence[Node]) -> Iterable[tuple[tuple[Step, ...], tuple[str, ...]]]:
+    """The steps behind an operator and the key behind them, by output and by operator that reads its rows."""
+    forwarded = [
+        (edge.stream.steps, public_key(reader.op.key)) for reader in nodes for edge in reader.edges if edge.node is node
+    ]
     for output in node.op.all_outputs:
         before = tuple(step for limit in output.limits for step in limit.before)
-        yield from ((*before, *output.after, *steps) for steps in forwarded or [()])
+        yield from (((*before, *output.after, *steps), key) for steps, key in forwarded or [((), ())])
 
 
-def _named(steps: Iterable[Step]) -> list[str]:
-    """The columns that steps name, up to the first one that replaces all values."""
+def _named(steps: Iterable[Step], key: Iterable[str]) -> list[str]:
+    """The columns that steps name, up to the first one that replaces all values, and those of the key."""
     found: list[str] = []
     made: list[str] = []
     for step in steps:
         while (name := unknown_column(step, [*found, *made])) is not None:
             found.append(name)
         if isinstance(step, MapValues):
-            break
+            return found
         made += [step.name] if isinstance(step, SelectKey) else []
-    return found
+    return [*found, *(name for name in key if name not in made)]
 
 
 def with_named_columns(
