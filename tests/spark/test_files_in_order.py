@@ -23,6 +23,7 @@ from pyarrow import orc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType, TimestampType
 
 import tidegate as tg
 from spark.replay import collect
@@ -561,6 +562,29 @@ def test_times_of_a_wall_clock_are_in_the_zone_of_the_jvm(tmp_path: Path) -> Non
     read = Columns(pa.schema([("ts", pa.timestamp("us", "UTC"))]), "orc", zone="America/New_York")
     [rows] = read.rows(lambda: (tmp_path / "a.orc").open("rb"), "a.orc")
     assert [each and each.hour for each in rows["ts"].to_pylist()] == [16, 5, None]
+
+
+def test_where_a_timestamp_in_sql_has_no_zone(spark: SparkSession, tmp_path: Path) -> None:
+    """By `spark.sql.timestampType`; columns that are declared as instants, and those of the sources, stay instants."""
+    from tidegate.runtime.spark.kafka.consumed import Client, Topics
+
+    fields = StructType.fromDDL("user string, ts timestamp_ltz, n int")
+    for format in ("csv", "parquet"):
+        write(tmp_path / format / f"0.{format}", [record(0), record(1)])
+    kinds = ("spark.sql.timestampType", "TIMESTAMP_NTZ"), ("spark.sql.session.timeZone", "Asia/Tokyo")
+    before = [spark.conf.get(name) for name, _ in kinds]
+    try:
+        for name, value in kinds:
+            spark.conf.set(name, value)
+        for format in ("csv", "parquet"):
+            of = tg.files.source(spark, str(tmp_path / format), format=format, schema=fields, streaming=False, **TIME)
+            rows = of.group_by_key().agg(last=tg.last("ts")).to_df().select(F.unix_millis("last")).collect()
+            assert [at for (at,) in rows] == [FIRST_MINUTE * 60_000 + 60_000]
+        of_kafka = Topics(Client("nobody:1"), ("t",), "earliest", None, False, False, 1).frame(spark)
+        assert of_kafka.schema["timestamp"].dataType == TimestampType()
+    finally:
+        for (name, _), value in zip(kinds, before, strict=True):
+            spark.conf.set(name, value)
 
 
 # --- without Spark ----------------------------------------------------------------------------------------------------

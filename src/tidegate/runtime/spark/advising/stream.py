@@ -167,11 +167,11 @@ def _time(name: str, kind: DataType) -> Column:
     if isinstance(kind, IntegralType | NullType):
         return column.cast("long")
     if isinstance(kind, StringType):
-        return F.unix_millis(F.to_timestamp(column))
+        return F.unix_millis(F.to_timestamp_ltz(column))
     # Spark takes other numbers as seconds.
     if not isinstance(kind, TimestampType | TimestampNTZType | DateType):
         raise no_time(name, kind.simpleString())
-    return F.unix_millis(column.cast("timestamp"))
+    return F.unix_millis(column.cast(TimestampType()))
 
 
 def _unusable(question: Question) -> tuple[dict[str, Column], Column]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampType
 
 from tidegate.errors import DefinitionError
 from tidegate.runtime.spark.files.lines import Skipped
 from tidegate.runtime.spark.files.plain_csv import CsvReader, Dialect
+from tidegate.runtime.spark.frames.names import quoted
 from tidegate.runtime.spark.kafka import formats as values
 from tidegate.runtime.spark.kafka.formats import MALFORMED
 from tidegate.runtime.spark.kafka.plain import Reader, readable
@@ -217,4 +218,9 @@ def _permissive(options: Mapping[str, str], corrupt: str) -> dict[str, str]:
 
 
 def _ddl(fields: StructType) -> str:
-    return ", ".join(f"`{each.name.replace('`', '``')}` {each.dataType.simpleString()}" for each in fields.fields)
+    return ", ".join(f"{quoted(each.name)} {_in_sql(each.dataType)}" for each in fields.fields)
+
+
+def _in_sql(kind: DataType) -> str:
+    """The name of a type in SQL, where "timestamp" is what `spark.sql.timestampType` says."""
+    return "timestamp_ltz" if isinstance(kind, TimestampType) else kind.simpleString()

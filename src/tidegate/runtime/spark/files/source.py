@@ -37,7 +37,7 @@ MOST_FILES = 1000
 """Most files of a micro-batch by default: an offset in the checkpoint names them all."""
 
 # The columns that Spark's format insists on; only the path is read.
-_BINARY = "path string, modificationTime timestamp, length long, content binary"
+_BINARY = "path string, modificationTime timestamp_ltz, length long, content binary"
 _NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
 """Spark's error for a file without a footer of Parquet."""
 

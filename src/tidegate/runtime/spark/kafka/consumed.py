@@ -36,7 +36,10 @@ FORMAT = "tidegate_kafka"
 _ALL = "secret"
 """The one option of the source has all its settings, passwords too: Spark shows no option of that name."""
 
-_FIELDS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+# In SQL "timestamp" is what `spark.sql.timestampType` says.
+_FIELDS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp_ltz, timestampType int"
+)
 _OPTIONS = {name.lower(): name for name in ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss")}
 _HEADERS = "headers array<struct<key: string, value: binary>>"
 
