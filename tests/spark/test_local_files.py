@@ -13,7 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.hadoop.local_files import CLASSES
-from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.session import socket_files
+from tidegate.runtime.spark.session.config import check, checkpointing
 
 HADOOPS = {
     "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs",
@@ -130,3 +131,30 @@ def test_no_program_is_started(spark: SparkSession, tmp_path: Path) -> None:
         disk = Disk(spark, classes, tmp_path / name)
         started[name] = programs(spark, tmp_path / f"{name}.jfr", partial(disk.write, "0", b"first"))
     assert started == {"ours": set(), "hadoops": {"chmod", "readlink"}}
+
+
+def to_delete(jvm: Any) -> set[str]:
+    """The names of files that Java deletes when it ends."""
+    files = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    files.setAccessible(True)
+    return set(files.get(None).toString()[1:-1].split(", "))
+
+
+def test_java_forgets_socket_files_that_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark lets it note one for each task of a stateful operator, and deletes the file itself."""
+    jvm: Any = spark.sparkContext._jvm
+    gone, there, other = (str(tmp_path / name) for name in (".gone.sock", ".there.sock", "gone.txt"))
+    Path(there).touch()
+    for name in (gone, there, other):
+        jvm.java.io.File(name).deleteOnExit()
+    assert to_delete(jvm) >= {gone, there, other}
+    jvm.tidegate.hadoop.SocketFiles.forget()
+    assert to_delete(jvm) & {gone, there, other} == {there, other}
+
+
+def test_a_query_lets_java_forget_socket_files(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    for _ in range(2):
+        check(spark)
+    threads = [each.getName() for each in jvm.java.lang.Thread.getAllStackTraces().keySet()]
+    assert threads.count("tidegate socket files") == (spark.conf.get(socket_files.ENABLED, "false") == "true")

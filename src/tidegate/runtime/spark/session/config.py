@@ -226,6 +226,7 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
     if not streaming:
         return
     quiet_state_server(spark)
+    socket_files.forget_gone(spark)
     provider = spark.conf.get(PROVIDER) or ""
     if not provider.endswith(ANY_ROCKSDB):
         raise TidegateError(

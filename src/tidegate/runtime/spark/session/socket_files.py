@@ -14,6 +14,10 @@ import uuid
 from collections.abc import Container, Iterable
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 ENABLED = "spark.python.unix.domain.socket.enabled"
 SINCE_SPARK = (4, 1)
 NEED_TCP = (
@@ -39,6 +43,15 @@ def settings(spark: tuple[int, int], named: Container[str], texts: Iterable[str]
     if any(ANOTHER_FOLDER in text for text in (*texts, *(os.environ.get(name, "") for name in JAVA_OPTIONS))):
         return {}
     return {ENABLED: "true"} if _makes_private_ones() else {}
+
+
+def forget_gone(spark: SparkSession) -> None:
+    """Let Spark's Java forget socket files that are gone: it keeps the name of each until it ends."""
+    try:
+        if str(spark.conf.get(ENABLED, "false")).lower() == "true":
+            spark.sparkContext._jvm.tidegate.hadoop.SocketFiles.watch()  # type: ignore[union-attr]  # noqa: SLF001
+    except (AttributeError, NotImplementedError, TypeError, Py4JError, PySparkException):
+        return  # Spark Connect has no JVM here, and another JVM does not have the class
 
 
 def _makes_private_ones() -> bool:
