@@ -7,12 +7,14 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 import tidegate as tg
@@ -379,3 +381,38 @@ def test_the_warning_about_pandas_3_is_kept_off_the_screen() -> None:
         warnings.warn("PySpark does not yet fully support pandas >= 3.0.0. Some", FutureWarning, stacklevel=1)
         warnings.warn("Another warning", FutureWarning, stacklevel=1)
     assert [str(each.message) for each in shown] == ["Another warning"]
+
+
+def cluster(master: str, executors: int, **settings: str) -> Any:
+    """A session whose Spark takes two cores as long as it has no executor with more."""
+    managers = SimpleNamespace(size=lambda: executors + 1)
+    jvm = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorMemoryStatus=lambda: managers))
+    found = int(settings.get(config.PARALLELISM, max(2, 8 * executors)))
+    context = SimpleNamespace(master=master, defaultParallelism=found, _jsc=jvm)
+    return SimpleNamespace(sparkContext=context, conf=Conf(settings))
+
+
+def test_a_cluster_without_executors_warns_that_few_tasks_read_a_source() -> None:
+    with pytest.warns(tg.TidegateWarning, match="at most 2 tasks a batch until it is started again. Set spark.default"):
+        assert config.cores(cluster(ELSEWHERE, 0)) == 2
+
+
+def test_the_cores_that_spark_knows_or_is_told(recwarn: pytest.WarningsRecorder) -> None:
+    told = {config.PARALLELISM: "40"}
+    assert config.cores(cluster(ELSEWHERE, 3)) == 24
+    assert config.cores(cluster(ELSEWHERE, 0, **told)) == 40
+    assert config.cores(cluster("local[2]", 0)) == 2
+    assert not recwarn.list
+
+
+class Remote(Session):
+    """A session of Spark Connect."""
+
+    @property
+    def sparkContext(self) -> Any:
+        raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"})
+
+
+def test_spark_connect_tells_no_cores_but_those_that_are_set() -> None:
+    assert config.cores(Remote()) is None
+    assert config.cores(Remote(**{config.PARALLELISM: "40"})) == 40

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from tidegate.runtime.spark.kafka import consumed, librdkafka
 from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
 
-SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
 lengths = st.lists(st.integers(0, 5_000), min_size=1, max_size=9)
 
 

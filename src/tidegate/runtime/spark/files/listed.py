@@ -19,12 +19,12 @@ from weakref import WeakSet
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
-from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from tidegate.errors import InputError, TidegateError
+from tidegate.runtime.spark.session import config
 
 FORMAT = "tidegate_files"
 _ALL = "secret"
@@ -35,6 +35,9 @@ PATH, NUMBER, VALUES = "path", "number", "values"
 
 LISTING = pa.schema([(PATH, pa.string()), (NUMBER, pa.int64()), (VALUES, pa.string())])
 LISTING_FIELDS = f"{PATH} string, {NUMBER} long, {VALUES} string"
+
+_TASKS = 2
+"""Tasks of a batch where Spark does not say how many run at a time."""
 
 _ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 
@@ -127,7 +130,7 @@ def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataF
     if spark not in _knowing:
         spark.dataSource.register(Source)
         _knowing.add(spark)
-    made = b64encode(pickle.dumps((Listing, catalog, limit, _cores(spark)))).decode()
+    made = b64encode(pickle.dumps((Listing, catalog, limit, config.cores(spark) or _TASKS))).decode()
     return spark.readStream.format(FORMAT).schema(LISTING_FIELDS).option(_ALL, made).load()
 
 
@@ -175,11 +178,3 @@ def rows(files: Iterable[Listed]) -> pa.RecordBatch:
     """The listing of these files."""
     found = [each.row for each in files]
     return pa.record_batch([pa.array([row[i] for row in found], f.type) for i, f in enumerate(LISTING)], schema=LISTING)
-
-
-def _cores(spark: SparkSession) -> int:
-    """Number of tasks that run at a time; two where Spark does not tell it, on Spark Connect."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return 2

@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -30,6 +29,7 @@ from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
 from tidegate.runtime.spark.kafka.plain import HANDED_OVER, FirstWorker
+from tidegate.runtime.spark.session.config import cores
 from tidegate.runtime.spark.worker.garbage import spare_modules
 
 FORMAT = "tidegate_kafka"
@@ -267,7 +267,7 @@ def asked(
         None if limit is None else _positive("maxOffsetsPerTrigger", limit),
         _flag("failOnDataLoss", given.get("failondataloss", "true")) is False,
         headers,
-        _cores(spark),
+        cores(spark),
     )
 
 
@@ -296,14 +296,6 @@ def _flag(name: str, given: str) -> bool:
     if given.lower() not in ("true", "false"):
         raise DefinitionError(f"`{name}` is {given!r}. Use true or false.")
     return given.lower() == "true"
-
-
-def _cores(spark: SparkSession) -> int | None:
-    """Number of tasks that run at a time; None where Spark does not tell it, on Spark Connect."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return None
 
 
 def shared(start: Offsets, end: Offsets, most: int) -> Offsets:

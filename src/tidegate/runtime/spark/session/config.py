@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
@@ -28,6 +28,7 @@ ANY_ROCKSDB = "RocksDBStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT_PARTITIONS = 200
+PARALLELISM = "spark.default.parallelism"
 SPARKS_DEFAULT_PYTHON = "python3"
 PYTHON_OF_WORKERS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 PACKAGES, CONNECTOR, SCALA = "spark.jars.packages", "spark-sql-kafka-0-10", "2.13"
@@ -245,6 +246,31 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
 def partitions(spark: SparkSession) -> int:
     """Number of shuffle partitions of this session."""
     return int(spark.conf.get(PARTITIONS) or SPARKS_DEFAULT_PARTITIONS)
+
+
+def cores(spark: SparkSession) -> int | None:
+    """Number of tasks that run at a time, as Spark knows it now; None where it does not, on Spark Connect.
+
+    PARALLELISM comes first. Warns if a cluster has not given this session an executor yet: then Spark takes two.
+    """
+    try:
+        context: Any = spark.sparkContext
+    except PySparkAttributeError:
+        given = spark.conf.get(PARALLELISM, None)
+        return None if given is None else int(given)
+    found = int(context.defaultParallelism)
+    if not _is_this_machine(context.master) and not spark.conf.get(PARALLELISM, None) and not _executors(context):
+        warn(
+            f"No executor of this session runs yet, so Spark knows of {found} cores, and a query reads this source in "
+            f"at most {found} tasks a batch until it is started again. Set {PARALLELISM} to the number of cores "
+            "before Spark starts, or make the stream when the executors run."
+        )
+    return found
+
+
+def _executors(context: Any) -> int:
+    """Number of executors that run; of their block managers one is the driver's."""
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - pyspark has no public way
 
 
 def largest_function(spark: SparkSession) -> int | None:
