@@ -19,7 +19,7 @@ MORE_MEMORY = (
     "Give the Python workers more (the machine's memory, and spark.executor.pyspark.memory if it is set), and start "
     "the query again: it goes on with this batch"
 )
-"""What to do where memory is too small."""
+"""Remedy for too little memory."""
 
 
 class TidegateError(Exception):
