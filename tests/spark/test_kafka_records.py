@@ -176,6 +176,12 @@ def test_the_key_of_a_table_is_the_records(spark: SparkSession) -> None:
         decoded_table(values(spark, GOOD), key=["user"], value=SCHEMA, timestamp=None, name="t")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", ["string", "int", "double"])
+def test_the_time_of_a_table_is_a_time_as_that_of_a_stream(spark: SparkSession, kind: str) -> None:
+    with pytest.raises(tg.DefinitionError, match=f"The timestamp column 'ts' is {kind}"):
+        decoded_table(values(spark, GOOD), key="user", value=f"ts {kind}, v long", timestamp="ts", name="t")
+
+
 def test_a_spark_without_the_connector_says_what_to_add(spark: SparkSession) -> None:
     with pytest.raises(tg.TidegateError, match=r'"spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4'):
         tg.kafka.source(spark, "127.0.0.1:1", "t", key="user", value=SCHEMA)

@@ -11,7 +11,15 @@ import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidegate import dsl
 from tidegate.dsl import KStream, KTable
@@ -430,6 +438,9 @@ class _Reading:
         if isinstance(kind, LongType):
             # Null beyond the range of a timestamp: the stream counts the record, and goes on.
             column = F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
+        elif not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+            # No time, as the definition says then. Beside Kafka's time Spark would cast a text, and fail at "noon".
+            return column
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 
     def _meta(self) -> dict[str, Column]:
