@@ -43,6 +43,20 @@ def test_a_topic_between_two_offsets(broker: Broker, client: Client, capsys: pyt
     assert json.loads(out)["costs"] == json.loads(here.json())["costs"]
 
 
+def test_fields_that_have_the_names_of_other_columns(
+    broker: Broker, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = []
+    for key, time in (("user", "ts"), ("topic", "timestamp")):
+        values = [json.dumps({key: "a", time: minute * MINUTE}).encode() for minute in MINUTES]
+        topic = client.topic()
+        client.send(topic, [(0, None, value, None) for value in values])
+        asked = ["--key", key, "--timestamp", time, "--window", "5 minutes", "--value", f"{key} string, {time} long"]
+        assert main(["advise", f"kafka://{broker.servers}/{topic}", *asked, "--json"]) == 0
+        costs.append(json.loads(capsys.readouterr().out)["costs"])
+    assert costs[0] == costs[1]
+
+
 def test_a_record_of_a_topic_lacks_a_value_though_it_has_a_place(
     broker: Broker, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

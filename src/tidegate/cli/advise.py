@@ -179,6 +179,8 @@ def _topic(parsed: argparse.Namespace) -> object:
         streaming=False,
         options={"endingOffsets": parsed.ending},
     )
+    # A field with the name of a column of Kafka's or of results is another column in the frame.
+    parsed.key, parsed.timestamp = ",".join(found.node.key), found.node.timestamp
     if unreadable := found.dead_letters.count():
         print(f"tidegate: {unreadable:,} records of {topic!r} cannot be read and are left out.", file=sys.stderr)
     aggregated = (_aggregate(text)[1].column for text in parsed.aggregate)
