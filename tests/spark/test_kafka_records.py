@@ -193,6 +193,14 @@ def test_a_topic_is_a_name(spark: SparkSession, topic: Any) -> None:
         tg.kafka.source(spark, "127.0.0.1:1", topic, key="user", value=SCHEMA)
 
 
+@pytest.mark.parametrize("topic", ["a,b", "a, b", ["a,b"]])
+@pytest.mark.parametrize("read", [tg.kafka.source, tg.kafka.table])
+def test_several_topics_are_a_list(spark: SparkSession, topic: Any, read: Any) -> None:
+    """Spark itself would take the text for two topics, whose partitions have the same numbers."""
+    with pytest.raises(tg.DefinitionError, match=r"has no comma. Give several topics as a list, \['a', 'b'\]"):
+        read(spark, "127.0.0.1:1", topic, key="user", value=SCHEMA)
+
+
 # --- writing records ----------------------------------------------------------------------------------------------
 
 

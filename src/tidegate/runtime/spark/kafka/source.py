@@ -560,6 +560,12 @@ def _topics(topic: Any) -> list[str]:
     topics = list(topic) if isinstance(topic, list | tuple) else [topic]
     if not topics or not all(isinstance(each, str) and each for each in topics):
         raise DefinitionTypeError(f"`topic` is {topic!r}. Use the name of a topic, or a list of names.")
+    if any("," in each for each in topics):
+        names = [name.strip() for each in topics for name in each.split(",") if name.strip()]
+        raise DefinitionError(
+            f"`topic` is {topic!r}, and the name of a topic has no comma. Give several topics as a list, {names!r}: "
+            "their partitions then have names of their own."
+        )
     return topics
 
 
