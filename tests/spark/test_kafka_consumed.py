@@ -208,13 +208,15 @@ def test_batches_are_bounded_by_records_and_by_bytes(
     assert batches == wanted
 
 
-@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_TRANSPORT"])
+@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT", "_TRANSPORT"])
 def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
     monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     answers = [KafkaException(KafkaError(getattr(KafkaError, code))), offsets([7])]
+    admins = []
 
     def listed(client: Client, topics: list[str], *, latest: bool) -> Any:
+        admins.append(librdkafka._admin(client))
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -223,6 +225,7 @@ def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
     monkeypatch.setattr(librdkafka, "PAUSE_S", 0)
     monkeypatch.setattr(Client, "_listed", listed)
     assert Client("b:1").ends(["t"]) == offsets([7])
+    assert admins[0] is not admins[1], "a client that knows leaders of before would ask for them again"
     answers[:] = [KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), offsets([7])]
     with pytest.raises(InputError, match="do not say how far t goes: Broker: Topic authorization failed"):
         Client("b:1").ends(["t"])

@@ -49,6 +49,7 @@ _PASSING = frozenset(
         "REPLICA_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
         "UNKNOWN_LEADER_EPOCH",
+        "_NOENT",  # no partition has a leader yet, as behind the restart of a broker
         "_TRANSPORT",
     }
 )
@@ -145,6 +146,8 @@ class Client:
                         f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: {why}. See that they "
                         "run and let this client read, and start the query again: it goes on from its checkpoint."
                     ) from error
+                # This client would ask for minutes about the leaders that it knows, who are leaders no more.
+                _admin.cache_clear()
                 time.sleep(PAUSE_S)
 
     def _listed(self, topics: Sequence[str], *, latest: bool) -> Offsets:
