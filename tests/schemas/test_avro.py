@@ -251,3 +251,27 @@ def test_types_that_stand_elsewhere() -> None:
     inner = '{"type": "record", "name": "Inner", "namespace": "a.b", "fields": [{"name": "y", "type": "int"}]}'
     found = avro.kind_of(avro.parse(text, {"a.b.Inner": inner}))
     assert found == pa.struct([("x", pa.struct([("y", pa.int32())]))])
+
+
+def test_a_text_that_has_the_types_that_stand_elsewhere() -> None:
+    """Each type is written once, where it is first named: one that a reference refers to, too."""
+    zone = {"type": "enum", "name": "Zone", "symbols": ["A", "B"]}
+    place = {
+        "type": "record",
+        "name": "Place",
+        "namespace": "shop",
+        "fields": [{"name": "zip", "type": "string"}, {"name": "zone", "type": ["null", "geo.Zone"], "default": None}],
+    }
+    references = {"shop.Place": json.dumps(place), "geo.Zone": json.dumps({**zone, "namespace": "geo"})}
+    fields = [
+        {"name": "to", "type": "Place"},
+        {"name": "by", "type": {"type": "array", "items": {"type": "map", "values": ["null", "shop.Place"]}}},
+        {"name": "zone", "type": "geo.Zone"},
+        {"name": "n", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ]
+    order = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+    text = avro.whole(order, references)
+    assert avro.parse(text) == avro.parse(order, references)
+    value = {"to": {"zip": "8000", "zone": "B"}, "by": [{"x": {"zip": "9000"}}], "zone": "A", "n": 1}
+    assert written(json.loads(text), value)
+    assert avro.whole(order, {}) == order

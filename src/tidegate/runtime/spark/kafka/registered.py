@@ -177,7 +177,9 @@ class Bound(Format):
                 "`subject`, and no `schema`."
             )
         if self.written.kind == AVRO:
-            return Avro(self.written.text, self.written.id).encoded(row)
+            # Spark parses one text.
+            text = avro.whole(self.written.text, dict(self.written.references))
+            return Avro(text, self.written.id).encoded(row)
         if self.written.kind == JSON:
             return F.concat(F.unhex(F.lit(f"00{self.written.id:08X}")), as_json(row).cast("binary"))
         raise DefinitionError(f"A sink writes Avro or JSON by a registry, and this schema is {self.written.kind}.")

@@ -95,6 +95,55 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> Schema:
     return parser.schema(document, "")
 
 
+def whole(text: str, references: Mapping[str, str]) -> str:
+    """The JSON text of a schema, with the named types of `references` where it first names them."""
+    if not references:
+        return text
+    return json.dumps(_Whole(dict(references)).of(json.loads(text), ""))
+
+
+@dataclass
+class _Whole:
+    """Writes named types where they are first named; `known` has the full names that are written already."""
+
+    references: dict[str, str]
+    known: set[str] = field(default_factory=set)
+
+    def of(self, given: Any, space: str) -> Any:
+        if isinstance(given, list):
+            return [self.of(each, space) for each in given]
+        if isinstance(given, str):
+            return self._of_name(given, space)
+        kind = given["type"]
+        if kind in _NAMED:
+            space, full = _full_name(given, space)
+            self.known.add(full)
+            fields = [{**each, "type": self.of(each["type"], space)} for each in given.get("fields", ())]
+            return {**given, "fields": fields} if fields else given
+        inner = {"array": "items", "map": "values"}.get(kind, "type") if isinstance(kind, str) else "type"
+        return {**given, inner: self.of(given[inner], space)}
+
+    def _of_name(self, name: str, space: str) -> Any:
+        for full in _full_names(name, space):
+            if full in self.known:
+                break
+            if full in self.references:
+                return self.of(json.loads(self.references[full]), "")
+        return name
+
+
+def _full_names(name: str, space: str) -> tuple[str, str]:
+    """The full names that a name may mean within a namespace, the first one first."""
+    return (name if "." in name or not space else f"{space}.{name}", name)
+
+
+def _full_name(given: Mapping[str, Any], space: str) -> tuple[str, str]:
+    """The namespace of a named type that is written within another namespace, and its full name."""
+    name = str(given.get("name", ""))
+    space, _, short = name.rpartition(".") if "." in name else (str(given.get("namespace", space) or ""), "", name)
+    return space, f"{space}.{short}" if space else short
+
+
 @dataclass
 class _Parser:
     references: dict[str, str]
@@ -120,7 +169,7 @@ class _Parser:
         return self.schema(kind, space)
 
     def _of_name(self, name: str, space: str) -> Schema:
-        for full in (name if "." in name or not space else f"{space}.{name}", name):
+        for full in _full_names(name, space):
             if full not in self.named and full in self.references:
                 self.schema(json.loads(self.references[full]), "")
             if full in self.named:
@@ -133,9 +182,8 @@ class _Parser:
         )
 
     def _named(self, given: dict[str, Any], space: str) -> Schema:
-        name = str(given.get("name", ""))
-        space, _, short = name.rpartition(".") if "." in name else (str(given.get("namespace", space) or ""), "", name)
-        full = f"{space}.{short}" if space else short
+        space, full = _full_name(given, space)
+        short = full.rpartition(".")[2]
         aliases = tuple(str(each).rpartition(".")[2] for each in given.get("aliases", ()))
         self.named[full] = None
         made = Schema("record" if given["type"] == "error" else given["type"], short, aliases)
