@@ -466,6 +466,7 @@ class _Turn:
         mine = {window[0]: entry for (key, window), entry in oracle.entries.items() if key == self.key}
         self.before = {start: replace(entry, records=[*entry.records]) for start, entry in sorted(mine.items())}
         self.rows: list[Row] = []
+        self.closed: set[int] = set()
 
     def regular(self) -> None:
         """Section 3.1."""
@@ -536,9 +537,11 @@ class _Turn:
         self.rows.append(self.oracle._row(self.key, place, entry, deleted))
 
     def drop(self, start: int) -> None:
-        """One drop per window that is closed to the record."""
-        self.oracle.drops["late"] += 1
-        self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
+        """One drop per window that is closed to the record, also if it is right and left window (SEMANTICS 2.4)."""
+        if start not in self.closed:
+            self.closed.add(start)
+            self.oracle.drops["late"] += 1
+            self.oracle.late.append((self.record, (start, start + self.d), self.stream_time))
 
 
 __all__ = [

@@ -120,8 +120,25 @@ def test_every_kind_of_window_tells_what_it_drops(kind: str, records: list[Row],
     assert counted(late) == counted(late_of_cut)
     assert Counter(row["reason"] for row in late) == Counter({r: n for r, n in single.drops.items() if n})
     piped = counted((record["k"], record["ts"], record["x"]) for record in records)
+    rows = counted((row["k"], row["ts"], row["x"], row["window"]) for row in late)
     for row in late:
-        assert piped[repr((row["k"], row["ts"], row["x"]))]
+        record = row["k"], row["ts"], row["x"]
+        assert rows[repr((*record, row["window"]))] <= piped[repr(record)]
+
+
+@pytest.mark.parametrize("aggregate", [tg.count(), tg.collect_list("x")], ids=str)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_closed_window_on_both_sides_of_a_record_drops_it_once(aggregate: Any, at_once: bool) -> None:
+    """[47, 67] is the right window of the record at 46 and the left one of that at 67, to which it is closed."""
+    windows = tg.SlidingWindows.of_time_difference_with_no_grace("20 ms")
+    events = tg.stream("events", key="k", timestamp="ts", schema=TYPES)
+    table = events.group_by_key().windowed_by(windows).agg(total=aggregate)
+    driver = TopologyTestDriver(table.late_records())
+    records = [{"k": key, "ts": ts, "x": ts} for key, ts in (("a", 45), ("a", 46), ("b", 70), ("a", 67))]
+    for batch in [records] if at_once else [[record] for record in records]:
+        driver.pipe_batch(batch)
+    assert [(row["ts"], row["window"]) for row in driver.read_output()] == [(67, Window(47, 67))]
+    assert driver.drops["late"] == 1
 
 
 def test_a_late_record_is_what_its_stream_gives_after_its_steps() -> None:

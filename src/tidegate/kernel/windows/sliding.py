@@ -119,7 +119,9 @@ class _Turn:
         """Add the record to `window`; to a new one if None; if `makes`, to a copy. A closed window drops the record."""
         end = self.end_of(start)
         if end < self.open_from:
-            self.late.append((start, end))
+            # The right window of the record before may be the record's left one too: it is closed once.
+            if (start, end) not in self.late:
+                self.late.append((start, end))
             return
         node = self.add((start, end), window.node if window else None, fresh=window is None)
         if window is None:
