@@ -14,6 +14,7 @@ from tidegate.kernel.joins.stream_stream import StreamStreamJoin
 from tidegate.kernel.state.state import State
 from tidegate.plan import operation, with_row_ids
 from tidegate.testing import TopologyTestDriver
+from tidegate.testing.layout import Tasks
 
 WINDOWS = tg.JoinWindows.of_time_difference_and_grace("10 ms", "5 ms")
 SECONDS = tg.TimeWindows.of_size_with_no_grace("1 s")
@@ -183,6 +184,41 @@ def test_late_changes_of_a_table_say_the_tables_time() -> None:
         driver.pipe_input({"k": "a", "ts": 900, "price": 1}, "orders")
     told = [(row["side"], row["b"], row["late_by"], row["stream_time"]) for row in driver.read_output()]
     assert told == [("right", 5, 25, 30)]
+
+
+def with_history(side: str, filtered: bool) -> tg.KStream | tg.KTable:
+    table = tg.table("prices", key="k", timestamp="ts", schema=ORDERS, history="5 ms")
+    if filtered:
+        table = table.filter(pc.field("price") > 0)
+    if side == "stream":
+        return payments().left_join(table)
+    return table.outer_join(tg.table("payments", key="k", timestamp="ts", schema=PAYMENTS))
+
+
+CHANGES = [{"k": "a", "ts": 12, "price": 1}, {"k": "b", "ts": 30, "price": 1}]
+
+
+@pytest.mark.parametrize("side", ["stream", "table"])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_change_is_not_late_by_the_changes_behind_it(side: str, filtered: bool) -> None:
+    """The other input is ahead, so both changes see one stream time; the first one counts all the same."""
+    driver = TopologyTestDriver(with_history(side, filtered))
+    driver.pipe_input(payment("c", 70)[1], "payments")
+    driver.pipe_batch(CHANGES, "prices")
+    assert driver.drops["late"] == 0
+    assert {row["k"] for row in driver.read_state("join-right" if side == "stream" else "join-left")} == {"a", "b"}
+    driver.pipe_batch([CHANGES[1] | {"ts": 60}, CHANGES[0] | {"ts": 50}], "prices")
+    assert driver.drops["late"] == 1
+
+
+@pytest.mark.parametrize("side", ["stream", "table"])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_change_without_an_offset_is_not_late_by_its_own_batch(side: str, tasks: int) -> None:
+    """As on Spark: the records of a batch without partition and offset come in the order of their timestamps."""
+    many = Tasks(with_history(side, filtered=False).node, tasks)
+    many.batch([("payments", [payment("c", 70)[1]])])
+    many.batch([("prices", CHANGES[::-1])])
+    assert many.dropped[0]["late"] == 0
 
 
 def test_records_that_wait_for_a_table() -> None:

@@ -154,8 +154,7 @@ class Batch:
 
     def order(self, rows: pa.Table) -> Ints:
         """The places that put rows of `arrived` in the order of `records`."""
-        stream = self.layout.op.stream
-        if stream.forwarded or not (stream.ordered or self._behind):
+        if not self._has_positions:
             return self._by_content(rows)
         seen = ints(arrival_times(rows))
         partition, offset = self._places(rows)
@@ -222,7 +221,19 @@ class Batch:
             nothing = np.zeros(0, np.int64)
             return Points(nothing, nothing, np.zeros((0, 2), np.int64), nothing)
         rows = concat_tables(self._growing)
-        return Points(ints(rows["time"]), self._seen(rows), self.positions(rows), ints(rows["chunk"]))
+        times = ints(rows["time"])
+        positions = self.positions(rows) if self._has_positions else _by_time(times)
+        return Points(times, self._seen(rows), positions, ints(rows["chunk"]))
+
+    def positions_beside_points(self, rows: pa.Table) -> Ints:
+        """(partition, offset) of each row of `arrived`, to compare with those of `running_max_points`.
+
+        Without them, the timestamp stands for the offset: rows are then in the order of their timestamps. Changes of a
+        table that another operator forwards are in the order in which they left, so it is the largest one so far.
+        """
+        if self._has_positions:
+            return self.positions(rows)
+        return _by_time(ints(rows["o:rank" if "o:rank" in rows.schema.names else "ts"]))
 
     def positions(self, rows: pa.Table) -> Ints:
         """(partition, offset) of each row, with partitions numbered among all; zeros where the source has none.
@@ -230,10 +241,15 @@ class Batch:
         With several inputs, the offset of a row of another operator is its place among such rows. Beside such rows, the
         offset of a record without partition and offset is its place among such records.
         """
-        stream = self.layout.op.stream
-        if stream.forwarded or not (stream.ordered or self._behind):
+        if not self._has_positions:
             return np.zeros((rows.num_rows, 2), np.int64)
         return np.stack(self._places(rows), axis=1)
+
+    @property
+    def _has_positions(self) -> bool:
+        """Whether rows have a partition and an offset."""
+        stream = self.layout.op.stream
+        return not stream.forwarded and (stream.ordered or self._behind)
 
     def _places(self, rows: pa.Table) -> tuple[Ints, Ints]:
         """Partition and offset of each row, as `positions` has them."""
@@ -328,6 +344,10 @@ class Batch:
         moved = np.maximum(first_open, opens)
         rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
         return rows.filter(pa.array(moved <= last)), int(late.sum())
+
+
+def _by_time(times: Ints) -> Ints:
+    return np.stack([np.zeros(len(times), np.int64), times], axis=1)
 
 
 class Points(NamedTuple):

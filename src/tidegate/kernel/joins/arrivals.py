@@ -165,7 +165,7 @@ def _in_order(side: Batch, positions: bool = False) -> _InOrder:
         return _InOrder(None, nothing, nothing, np.zeros((0, 2), np.int64))
     order, seen = side.order(rows), ints(rows["seen"])
     actual = ints(rows["actual"]) if "actual" in rows.schema.names else None
-    at = side.positions(rows) if positions else np.zeros((0, 2), np.int64)
+    at = side.positions_beside_points(rows) if positions else np.zeros((0, 2), np.int64)
     if not side.layout.op.keeps_late:
         rows = rows.drop_columns([name for name in _SAY_ORDER if name in rows.schema.names])
     if not np.array_equal(order, np.arange(len(order))):
