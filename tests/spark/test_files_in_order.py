@@ -23,7 +23,7 @@ from pyarrow import orc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType, TimestampType
 
 import tidegate as tg
 from spark.replay import collect
@@ -193,6 +193,27 @@ def test_lines_are_judged_as_by_sparks_reader(spark: SparkSession, tmp_path: Pat
     wanted = spark.read.schema(schema).options(**options).format(format).load(str(tmp_path / "in")).cache()
     assert plain(mine.drop("partition", "offset")) == plain(wanted)
     assert mine.count() > 10
+
+
+@pytest.mark.parametrize("format", ["json", "parquet", "orc"])
+def test_nulls_within_columns_whose_schema_has_none(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    records = [record(0) | {"list": [1, None], "map": {"x": 1, "y": None}}, record(1) | {"list": None, "map": None}]
+    if format == "json":
+        write(tmp_path / "in" / "0.json", records)
+    else:
+        write(tmp_path / "0.parquet", records)
+        table = pq.read_table(tmp_path / "0.parquet")
+        at, pairs = table["ts"].cast(pa.timestamp("us")), pa.map_(pa.string(), pa.int64())
+        maps = pa.array([[("x", 1), ("y", None)], None], pairs)
+        table = table.set_column(1, "ts", at if format == "orc" else table["ts"]).set_column(4, "map", maps)
+        (tmp_path / "in").mkdir()
+        file = str(tmp_path / "in" / f"0.{format}")
+        pq.write_table(table, file) if format == "parquet" else orc.write_table(table, file)
+    schema = StructType.fromDDL(SCHEMA)
+    schema = schema.add("list", ArrayType(LongType(), False)).add("map", MapType(StringType(), LongType(), False))
+    mine = tg.files.ordered(spark, str(tmp_path / "in"), format=format, schema=schema, streaming=False)
+    wanted = spark.read.schema(schema).format(format).load(str(tmp_path / "in"))
+    assert plain(mine.drop("partition", "offset")) == plain(wanted)
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE", "FAILFAST"])

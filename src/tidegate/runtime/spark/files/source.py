@@ -358,10 +358,9 @@ def names_of(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ..
 def _schema(
     spark: SparkSession, path: str, given: str | StructType | None, options: Mapping[str, str], format: str
 ) -> StructType:
-    if isinstance(given, StructType):
-        return given
     if given is not None:
-        return spark.createDataFrame([], given).schema
+        # As for Spark's reader: files may have nulls whatever a schema says of them.
+        return (given if isinstance(given, StructType) else spark.createDataFrame([], given).schema).toNullable()
     filters = {n: value for n, value in options.items() if n.lower() in ("pathglobfilter", "recursivefilelookup")}
     if format in LINES:
         filters = {name: value for name, value in options.items() if name.lower() != "maxfilespertrigger"}
