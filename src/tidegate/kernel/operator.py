@@ -126,7 +126,7 @@ class Operator(ABC):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         """The current results of open windows or keys: rows of the layout's result schema. Reads the state only."""
-        shape = self.layout.for_kind["updates" if self.layout.op.windows is None else "final"]
+        shape = self.layout.so_far
         return [results.finish(shape, results.live_rows(self.layout, rows)) for rows in self.stored_rows(state)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:

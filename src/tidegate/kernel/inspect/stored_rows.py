@@ -72,7 +72,7 @@ def schema(what: Described, store: str) -> pa.Schema:
     if store in operator.own_stores:
         return _with(store, operator.own_schema(store), pa.field(STATUS, pa.string()), pa.field(UNTIL, pa.int64()))
     if store == what.layout.op.name:
-        rows = _aggregated(what.layout).result_schema
+        rows = what.layout.so_far.result_schema
         # An aggregation stores no tombstones; a buffer holds them back as rows.
         if DELETED in rows.names:
             rows = rows.remove(rows.get_field_index(DELETED))
@@ -115,10 +115,6 @@ def _ending(layout: Layout, found: pa.Table, earliest: int | None, latest: int |
     end = ints(found[END])
     kept = np.ones(len(end), bool) if earliest is None else end >= earliest
     return found.filter(pa.array(kept if latest is None else kept & (end <= latest)))
-
-
-def _aggregated(layout: Layout) -> Layout:
-    return layout.for_kind["updates" if layout.op.windows is None else "final"]
 
 
 def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:

@@ -322,6 +322,11 @@ class Layout:
             for kind in ("updates", "final")
         }
 
+    @property
+    def so_far(self) -> Layout:
+        """This layout for the current results of open windows, or of keys."""
+        return self.for_kind["updates" if self.op.windows is None else "final"]
+
     @cached_property
     def output_schema(self) -> pa.Schema:
         """The columns of rows that leave the operator, for all outputs; also `OUTPUT` if outputs have names.

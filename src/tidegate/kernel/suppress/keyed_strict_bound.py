@@ -7,8 +7,6 @@ that are `deleted`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -124,17 +122,13 @@ def _sizes(
     old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):
         old = np.where(flags(updates["deleted"]), old, 0)
-    sizes = strict_bound.entry_bytes(_keys(layout, updates), total(began)[mine], old, new[mine])
+    sizes = strict_bound.entry_bytes(strict_bound.key_bytes(layout, updates), total(began)[mine], old, new[mine])
     return np.concatenate([ints(buffered["bytes"]), sizes])
 
 
 def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
     done = results.finish(layout.for_kind["updates"], rows)
     return [done[name] for name in layout.result_types]
-
-
-def _keys(layout: Layout, rows: pa.Table) -> Any:
-    return total([array(rows[name]) for name in layout.keys]) + strict_bound.bounds_bytes(layout)
 
 
 def _closes(layout: Layout, rows: pa.Table) -> Ints:

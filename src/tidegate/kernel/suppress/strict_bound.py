@@ -41,9 +41,14 @@ def entry_bytes(key: Any, prior: Any, old: Any, new: Any) -> Any:
 def waiting_bytes(layout: Layout, rows: pa.Table) -> Ints:
     """The bytes of entries whose old value is not known; `rows` are state rows with `deleted`."""
     done = results.finish(layout.for_kind["updates"], rows)
-    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    key = key_bytes(layout, rows)
     sizes: Ints = entry_bytes(key, prior_bytes(layout), 0, total([array(done[name]) for name in layout.result_types]))
     return sizes
+
+
+def key_bytes(layout: Layout, rows: pa.Table) -> Ints:
+    """The bytes of the key of each entry, with its window; `rows` are state rows."""
+    return total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
 
 
 def bounds_bytes(layout: Layout) -> int:
@@ -151,7 +156,7 @@ def _sizes_of_entries(
     initially = repeated(initial(layout), len(previous))
     began = same([value.take(pa.array(previous)) for value in values], initially)
     old = np.where(has_previous & ~began, new[previous], 0)
-    key = total([array(rows[name]) for name in layout.keys]) + bounds_bytes(layout)
+    key = key_bytes(layout, rows)
     mine = slice(len(known), None)
     sizes = entry_bytes(key, prior_bytes(layout), old[mine], new[mine])
     return np.concatenate([known, sizes])

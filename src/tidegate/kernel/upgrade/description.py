@@ -122,7 +122,7 @@ def _limits_of(described: list[dict[str, Any]]) -> tuple[Limit, ...]:
 def _buffered(layout: Layout) -> list[pa.Schema]:
     """The schemas of the rows that come to each suppression."""
     if not layout.op.all_limits:
-        return [layout.for_kind["final" if layout.op.windows is not None else "updates"].result_schema]
+        return [layout.so_far.result_schema]
     limits = [(output, n) for output in layout.op.all_outputs for n in range(len(output.limits))]
     return [layout.of_limit(output, n).result_schema for output, n in limits]
 

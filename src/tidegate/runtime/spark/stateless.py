@@ -14,7 +14,7 @@ from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
-from tidegate.runtime.spark.frames.arrow import arrow_schema, as_spark_reads, check_known
+from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known, schema_as_spark_reads
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.declared import known_by_name
 from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
@@ -40,7 +40,7 @@ def _of_one(stream: Stream) -> DataFrame:
     schema = map_filter.apply_steps(stream.steps, arrived.empty_table()).schema
     check_apart(schema.names, frame.sparkSession, "A record behind the steps has")
     check_known(schema, "A record behind the steps has a column", "Let the step give another type.")
-    schema = pa.schema([field.with_type(as_spark_reads(field.type)) for field in schema])
+    schema = schema_as_spark_reads(schema)
     given, names = numbered(frame)
     given = known_by_name(given, numbers(names))
     stepper = _Stepper(stream.steps, arrived, schema)

@@ -30,7 +30,7 @@ from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import fitted
 from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
-from tidegate.runtime.spark.frames.arrow import as_spark_reads
+from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
 from tidegate.runtime.spark.frames.public import public
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG
@@ -182,7 +182,7 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
 
 def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
     schema = stored_rows.schema(what, name)
-    rows = entries.mapInArrow(_decoder(what, name, ended), from_arrow_schema(_as_spark_reads(schema)))
+    rows = entries.mapInArrow(_decoder(what, name, ended), from_arrow_schema(schema_as_spark_reads(schema)))
     return rows.select(*public(schema.names))
 
 
@@ -192,7 +192,7 @@ def _decoder(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             rows = stored_rows.rows(what, store, name, ended)
-            yield from as_schema(rows, _as_spark_reads(rows.schema)).to_batches()
+            yield from as_schema(rows, schema_as_spark_reads(rows.schema)).to_batches()
 
     return run
 
@@ -215,8 +215,3 @@ def _store(entries: dict[tuple[int, int], list[tuple[int, bytes]]]) -> DictStore
         else:
             store.write(window, segment, _joined(parts))
     return store
-
-
-def _as_spark_reads(schema: pa.Schema) -> pa.Schema:
-    """The schema with the types as which Spark reads its columns."""
-    return pa.schema([(field.name, as_spark_reads(field.type)) for field in schema])

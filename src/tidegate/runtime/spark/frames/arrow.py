@@ -77,6 +77,11 @@ def as_spark_reads(kind: pa.DataType) -> pa.DataType:
     return next((read for is_one, read in _READ_AS if is_one(kind)), kind)
 
 
+def schema_as_spark_reads(schema: pa.Schema) -> pa.Schema:
+    """The schema with the types as which Spark reads its columns."""
+    return pa.schema([field.with_type(as_spark_reads(field.type)) for field in schema])
+
+
 _READ_AS = (
     (pa.types.is_large_string, pa.string()),
     (pa.types.is_large_binary, pa.binary()),

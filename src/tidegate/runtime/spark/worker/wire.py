@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.kernel.columns.arrays import array, as_type
+from tidegate.kernel.columns.arrays import array, as_schema, as_type
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.frames.arrow import as_spark_reads
+from tidegate.runtime.spark.frames.arrow import as_spark_reads, schema_as_spark_reads
 from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 
@@ -112,7 +112,8 @@ def _number(number: Any, kind: pa.DataType) -> Any:
 def _in_lists(part: pa.Table, schema: pa.Schema, most: int) -> dict[str, pa.Array]:
     """The rows of `part` in lists of up to `most`, by the name of their column."""
     row = schema.field(ROWS).type.value_type
-    columns = [array(as_type(_as_spark_reads(part.column(field.name)), field.type)) for field in row]
+    read = as_schema(part, schema_as_spark_reads(part.schema))
+    columns = [array(as_type(read.column(field.name), field.type)) for field in row]
     name = ROWS if any(column.null_count for column in columns) else WHOLE_ROWS
     step = max(1, min(most, LIST_BYTES * part.num_rows // (part.nbytes + 1)))
     starts = pa.array([*range(0, part.num_rows, step), part.num_rows], pa.int32())
@@ -129,14 +130,10 @@ def _wire(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _as_spark_reads(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return as_type(column, as_spark_reads(column.type))
-
-
 def rows_of(out: DataFrame, rows: pa.Schema) -> DataFrame:
     """The rows, with the columns of `rows`, in the lists that `outgoing` made."""
     taken_apart = out.select(F.inline(F.coalesce(WHOLE_ROWS, ROWS)))
-    rows = pa.schema([field.with_type(as_spark_reads(field.type)) for field in rows])
+    rows = schema_as_spark_reads(rows)
     if all(_wire_type(field.type) == field.type for field in rows):
         return taken_apart  # Spark plans each node of a query anew in every batch
     return taken_apart.select(*[_public(field) for field in rows])
