@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, flags, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.closing import close_of_ends
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import prior_values, strict_bound
 from tidegate.kernel.suppress.value_bytes import total
-from tidegate.spec.windows import SessionWindows, SlidingWindows
+from tidegate.spec.windows import SessionWindows
 
 
 def split(layout: Layout, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
@@ -68,7 +69,7 @@ def check(
     goes_on = has_previous & ~np.concatenate((np.zeros(n, np.bool_), begins))
     sizes = _sizes(layout, buffered, updates, [c.take(pa.array(first)) for c in both_began], previous, goes_on)
     change = sizes - np.where(has_previous, sizes[previous], 0)
-    closes = _closes(layout, both)
+    closes = close_of_ends(layout, ints(both["end"]))
     waits = strict_bound.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
     size = strict_bound.after_each(closes[:n], sizes[:n], closes[n:], change[n:], seen)
     strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
@@ -129,10 +130,3 @@ def _sizes(
 def _values(layout: Layout, rows: pa.Table) -> list[pa.ChunkedArray]:
     done = results.finish(layout.for_kind["updates"], rows)
     return [done[name] for name in layout.result_types]
-
-
-def _closes(layout: Layout, rows: pa.Table) -> Ints:
-    """The stream time (ms) at which each window closes."""
-    windows = layout.op.windows
-    assert isinstance(windows, SlidingWindows | SessionWindows)
-    return windows.close_of_end_ms(ints(rows["end"]))  # type: ignore[arg-type, return-value]
