@@ -516,6 +516,30 @@ def test_a_retention_that_changes() -> None:
     assert all(window >= 0 for window, _ in driver.state().stores[0].log)
 
 
+@pytest.mark.parametrize("strategy", [None, FINAL], ids=["updates", "final"])
+@pytest.mark.parametrize(("retention", "grace"), [("1600 ms", "0 ms"), ("160 ms", "50 ms")])
+def test_results_that_have_expired_stay_expired(retention: str, grace: str, strategy: Any) -> None:
+    """The results of [8, 10), [10, 12) ... [16, 18) lie in one log, of which some have expired at 172."""
+
+    def kept(retention: str, grace: str) -> tg.KTable:
+        store = tg.Materialized.as_("kept").with_retention(retention)
+        counted = grouped().windowed_by(tg.TimeWindows.of_size_and_grace("2 ms", grace)).agg(store, n=tg.count())
+        return counted if strategy is None else counted.suppress(strategy)
+
+    def closed(driver: TopologyTestDriver) -> list[int]:
+        return [row["window"][0] for row in driver.read_state() if row["status"] == "closed"]
+
+    driver = after(kept("160 ms", "0 ms"), 8, 10, 12, 16, 172)
+    assert closed(driver) == [12, 16]
+    driver = restarted(driver, kept(retention, grace))
+    driver.pipe_input(record(173))
+    assert closed(driver) == [12, 16]
+    driver.pipe_input(record(223))
+    assert closed(driver) == ([12, 16, 172] if retention == "1600 ms" else [12, 16])
+    driver.pipe_input(record(224))
+    assert closed(driver) == ([12, 16, 172, 222] if retention == "1600 ms" else [16, 172])
+
+
 def test_what_waits_is_shown_before_the_first_batch() -> None:
     driver = restarted(
         after(final(), 1, 12), counts(tg.TimeWindows.of_size_and_grace("10 ms", "40 ms")).suppress(FINAL)

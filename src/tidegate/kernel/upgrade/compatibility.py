@@ -38,6 +38,7 @@ from tidegate.kernel.state.store import Store
 from tidegate.kernel.upgrade import description, drain, flush
 from tidegate.kernel.upgrade.description import Described
 from tidegate.kernel.upgrade.flush import Flushed, OfLimit
+from tidegate.kernel.windows import retention
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.columns import END, ROW_ID, START, TIMESTAMP, public_name
@@ -96,8 +97,9 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     if layout.op.append_only and layout.panes.shared:
         state.logs.shares = layout.panes.windows_shared
     same = state.identity == layout.identity
-    # The steps in front of a limit and the kinds of several outputs are in no identity, but in the description.
-    asked = bool(layout.op.all_limits) or layout.op.named
+    # The steps in front of a limit, the kinds of several outputs and the retention are in no identity, but in the
+    # description.
+    asked = bool(layout.op.all_limits) or layout.op.named or bool(state.closed)
     described = asked and description.describes(layout, state)
     if same and (described or not asked):
         return Loaded(state, fitted(state, layout), layout.op, described=described)
@@ -122,6 +124,7 @@ def start(loaded: Loaded) -> Flushed:
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     flushed = Flushed()
     if what is not None:
+        retention.settle(what.layout, layout, state)
         flushed.behind = flush.behind_limits(what, layout, state)
     if what is not None and (to := flush.closing_removed(what.layout.op, layout.op)):
         flushed.results, flushed.outputs = list(flush.open_results(layout, state)), to

@@ -43,6 +43,25 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
             logs.forget(start)
 
 
+def settle(old: Layout, new: Layout, state: State) -> None:
+    """Forget the results that had expired under the plan `old`: a longer retention or grace of `new` must not show them
+    again. The others go by the retention and the grace of `new`.
+    """
+    retention = old.op.retention_ms
+    same = (retention, old.op.grace_ms) == (new.op.retention_ms, new.op.grace_ms)
+    if same or retention is None:
+        return
+    logs = _logs(state)
+    for name in list(logs.logs):
+        stored = concat_tables(logs.read(name))
+        left = stored.filter(pa.array(later_ms(closed_at(old, stored), retention) > state.stream_time))
+        if left.num_rows:
+            logs.replace(name, left)
+            logs.note(name, base=int(closed_at(new, left).max()))
+        else:
+            logs.forget(name)
+
+
 def rows(layout: Layout, state: State) -> pa.Table:
     """The retained results that are still readable, with the schema of final results."""
     schema = layout.for_kind["final"].result_schema
