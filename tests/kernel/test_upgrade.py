@@ -88,6 +88,15 @@ def strict() -> tg.KTable:
     return counts().suppress(tg.Suppressed.until_window_closes(NINE.shut_down_when_full()))
 
 
+def of_tables(history: str) -> tg.KTable:
+    """A table with this history, joined with itself without one."""
+    one, other = (
+        tg.table("events", key="k", timestamp="ts", history=kept).map_values({name: "v"}, types={name: "long"})
+        for name, kept in (("v", history), ("w", None))
+    )
+    return one.join(other)
+
+
 def record(ts: int, k: str = "a", v: int | None = 1) -> dict[str, Any]:
     return {"k": k, "ts": ts, "v": v}
 
@@ -129,6 +138,7 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (counts(), counts(store="other"), "store", "by its old name"),
         (held(buffer=NINE), held(buffer=NINE, s=tg.sum("v")), "aggregation", "what was aggregated"),
         (grouped().reduce(max, "v"), grouped().agg(n=tg.count()), "aggregation", "what was aggregated"),
+        (of_tables("1 minute"), of_tables("2 minutes"), "left table", "bring back a deleted row"),
     ],
 )  # fmt: skip
 def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str, loses: str) -> None:

@@ -45,7 +45,13 @@ from tidegate.spec.columns import END, ROW_ID, START, TIMESTAMP, public_name
 from tidegate.spec.suppressed import StrictBuffer
 from tidegate.spec.upgrade import Change, refusal
 
+_HISTORY = (
+    "which changes of the table are late: deletions that the other history needs are not kept, so that a late change "
+    "could bring back a deleted row"
+)
 _LOSES = {
+    "left table": _HISTORY,
+    "right table": _HISTORY,
     "key": "what is kept is filed by the old key, and no record of the new one would find it",
     "timestamp": "stream time would go on from another column's times: what it has passed would be dropped as late",
     "order": "records would be taken in another order than those before them",
