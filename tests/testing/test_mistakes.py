@@ -268,6 +268,36 @@ def test_a_step_of_a_table_that_names_a_column_that_is_not_there(table: tg.KTabl
         changes.map_values({"x": "timestamp"}).filter(pc.field("cuont") < 4)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [GROUPED.count(), GROUPED.windowed_by(MINUTES).count().suppress(FINAL), GROUPED.count().group_by("k").count()],
+)
+def test_rows_are_grouped_by_a_column_that_is_not_there(table: tg.KTable) -> None:
+    """In a table, in its changes and in an aggregate of them: refused when it is written."""
+    for what, by in (
+        ("table", lambda: table.group_by("cuont")),
+        ("stream", lambda: table.to_stream().group_by("k", "cuont")),
+        ("stream", lambda: table.to_stream().select_key("cuont")),
+    ):
+        with pytest.raises(tg.DefinitionError) as caught:
+            by()
+        assert str(caught.value).startswith(f"`key` is 'cuont', but the {what} has no such column. Its columns are k, ")
+    with pytest.raises(tg.DefinitionError, match="`n` reads the column 'cuont', which the table does not have"):
+        table.group_by("count").agg(n=tg.sum("cuont"))
+
+
+def test_rows_are_grouped_by_columns_that_are_there_or_are_not_known_yet() -> None:
+    windowed = GROUPED.windowed_by(MINUTES).count()
+    windowed.group_by("window", "count").count("n").group_by("n").count("m")
+    windowed.to_stream().group_by("window", "k").count("n")
+    GROUPED.count().to_stream().select_key(lambda row: 1, name="c", type="long").map_values({"n": "count"}).group_by(
+        "c"
+    )
+    GROUPED.count().map_values(lambda row: {"b": 1}).group_by("b")
+    tg.table("prices", key="k", timestamp="ts").group_by("city")
+    GROUPED.count().join(tg.table("prices", key="k", timestamp="ts", schema=SCHEMA)).group_by("amount").count("n")
+
+
 def test_a_merged_stream_has_the_columns_that_all_its_inputs_have() -> None:
     def given(name: str, **values: pa.DataType) -> tg.KStream:
         return tg.stream(

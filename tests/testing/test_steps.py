@@ -430,8 +430,11 @@ def test_what_a_stream_of_changes_cannot_be_grouped_by() -> None:
     counts = tg.stream("clicks", key="user", timestamp="ts").group_by_key().count()
     with pytest.raises(tg.DefinitionError, match=r"'window' cannot be a part of the key: the rows have none"):
         counts.to_stream().group_by("window")
-    driver = TopologyTestDriver(counts.to_stream().group_by("city").count())
-    with pytest.raises(tg.DefinitionError, match=r"grouped have no column 'city', only user, count\."):
+    with pytest.raises(tg.DefinitionError, match=r"no such column. Its columns are user, count, timestamp, deleted\."):
+        counts.to_stream().group_by("city")
+    hidden = counts.to_stream().map_values(lambda row: {"n": row["count"]})
+    driver = TopologyTestDriver(hidden.group_by("city").count())
+    with pytest.raises(tg.DefinitionError, match=r"grouped have no column 'city', only user, n\."):
         driver.pipe_input({"user": "A", "ts": 0})
 
 

@@ -10,7 +10,7 @@ from tidegate.dsl.checks import check_column, check_function, check_late_records
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
 from tidegate.instants import show_ms
-from tidegate.plan import RESULT_COLUMNS, Stream, WindowedAggregate, available_columns
+from tidegate.plan import RESULT_COLUMNS, Stream, WindowedAggregate, readable_columns
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import check_aggregated
@@ -272,14 +272,14 @@ def aggregated(
 
 def _check_inputs(node: WindowedAggregate) -> None:
     """Raise DefinitionError if an aggregate reads a column that the stream does not have, if its columns are known."""
-    available = available_columns(node.stream)
+    available, what = readable_columns(node.stream), "table" if node.stream.changes else "stream"
     if available is None:
         return
     for name, aggregation in node.aggregations:
         column = None if isinstance(aggregation, Fold) else aggregation.column
         if column is not None and column not in available:
             raise DefinitionError(
-                f"`{name}` reads the column {column!r}, which the stream does not have. "
+                f"`{name}` reads the column {column!r}, which the {what} does not have. "
                 f"Its columns are {', '.join(available)}."
             )
 

@@ -259,7 +259,8 @@ def window_columns(table: Plan | Join) -> tuple[str, ...]:
 def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[str, ...]:
     """The columns of a key of the rows of `table`, with "window" replaced by the columns of its bounds.
 
-    Raises DefinitionError if the rows have no window, or for a reserved name of result rows.
+    Raises DefinitionError if the rows have no window, for a reserved name of result rows, or for a column that the rows
+    are known not to have.
     """
     key: list[str] = []
     for column in columns:
@@ -278,7 +279,17 @@ def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[s
                 f"{column!r} is what rows of a result call their {column}, and no key. Give what you want of it "
                 f'a name of its own first: map_values({{"since": lambda row: ...}}, types=...).'
             )
+    what, available = ("stream", readable_columns(table)) if isinstance(table, Stream) else ("table", _of_rows(table))
+    missing = [] if available is None else [column for column in columns if column not in available]
+    if available is not None and missing:
+        raise DefinitionError(
+            f"`key` is {missing[0]!r}, but the {what} has no such column. Its columns are {', '.join(available)}."
+        )
     return tuple(key)
+
+
+def _of_rows(table: Table | Join) -> tuple[str, ...] | None:
+    return None if isinstance(table, Join) else result_columns(table)
 
 
 def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
