@@ -1,6 +1,6 @@
 """Plans of several outputs that change between any two batches: nothing is lost, and nothing follows a final result.
 
-`HYPOTHESIS_PROFILE=deep` draws five hundred lives in each test, with other seeds each time.
+`make test-deep EXAMPLES=500` draws 250 lives in each test, others each time.
 """
 
 from __future__ import annotations
