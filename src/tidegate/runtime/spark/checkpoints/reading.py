@@ -137,13 +137,13 @@ def _check_path(checkpoint: str) -> None:
 
 
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
-    _check_path(checkpoint)
     _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
     return [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
     """The entries of every stateful operator that may be ours: (task, window, segment, part, parts, value)."""
+    _check_path(checkpoint)
     try:
         listed = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorName").distinct()
         numbers = sorted(row[0] for row in listed.collect() if row[1].startswith("transformWithState"))
