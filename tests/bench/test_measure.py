@@ -1,9 +1,15 @@
-"""A measured run waits for the processors, but not for long."""
+"""A measured run waits for the processors, but not for long, and workers end between two queries."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+
+import psutil
+import pyarrow as pa
 import pytest
 from benchmarks import measure
+from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -20,3 +26,17 @@ def test_a_run_waits_for_the_processors(uses: list[float], busy: float, monkeypa
     monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(measure.psutil, "cpu_percent", use)
     assert measure.busy_when_quiet() == busy
+
+
+def test_workers_that_are_ended_are_replaced(spark: SparkSession) -> None:
+    def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.record_batch({"pid": [os.getpid()]}) for _ in batches)
+
+    def workers() -> set[int]:
+        return {row.pid for row in spark.range(4, numPartitions=2).mapInArrow(told, "pid long").collect()}
+
+    before = workers()
+    assert all(map(psutil.pid_exists, before))
+    measure.end_workers()
+    assert not any(map(psutil.pid_exists, before))
+    assert workers().isdisjoint(before)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-import pyarrow as pa
 import pytest
 from benchmarks import checkpoint_files, plain_json, switches
-from benchmarks.measure import end_workers
 from benchmarks.peers.over_kafka import connector
-from pyspark.sql import SparkSession
 
 from bench import smoke as smokes
 from bench.smoke import Smoke
@@ -38,20 +33,6 @@ def test_smoke_of_one_race(smoke: Smoke, tmp_path: Path) -> None:
     for settings in ("as_installed", "workloads"):
         (bar,) = report[settings]["V-files"]["bars"]
         assert bar["times"] > 0
-
-
-def test_workers_that_are_ended_are_replaced(spark: SparkSession) -> None:
-    def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from (pa.record_batch({"pid": [os.getpid()]}) for _ in batches)
-
-    def workers() -> set[int]:
-        return {row.pid for row in spark.range(4, numPartitions=2).mapInArrow(told, "pid long").collect()}
-
-    before = workers()
-    assert all(map(psutil.pid_exists, before))
-    end_workers()
-    assert not any(map(psutil.pid_exists, before))
-    assert workers().isdisjoint(before)
 
 
 @pytest.mark.slow

@@ -68,6 +68,7 @@ def test_workers_run_the_python_of_a_job_that_sets_no_pyspark_python(
     assert "TransformWithStateInPySparkStateServer" not in done.stderr
 
 
+@pytest.mark.slow
 def test_so_do_those_of_a_connect_server_that_the_job_starts(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("grpc")
     pytest.importorskip("pyspark", minversion="4.1", reason="Connect of Spark 4.0 has no stateful operator in Python")

@@ -30,7 +30,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.plan import operation
 from tidegate.runtime.spark.worker.memory import give_back, keep
 
-ROWS, BATCHES = 300_000, 5
+ROWS, BATCHES = 500_000, 5
 stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
 table = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 minute")).agg(total=tg.sum("amount"))
 number = np.arange(ROWS)
