@@ -56,7 +56,7 @@ test: $(STAMP) java  ## All tests, on Spark too (without those marked full or sl
 	$(call PYTHON_OF,$(VENV)) $(BIN)/python -m pytest -v $(ALONE) $(ARGS) $(OR_NONE)
 
 .PHONY: check
-check: lint  ## No Java, a minute or two: ruff, mypy, layers, tests of kernel and driver
+check: lint  ## No Java, some minutes: ruff, mypy, layers, tests of kernel and driver
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not spark and $(SHORT)" $(ARGS) $(OR_NONE)
 	$(BIN)/python -m pytest -q $(ALONE) $(ARGS) $(OR_NONE)
 
