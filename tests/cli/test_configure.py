@@ -397,11 +397,18 @@ def test_a_cluster_without_executors_warns_that_few_tasks_read_a_source() -> Non
         assert config.cores(cluster(ELSEWHERE, 0)) == 2
 
 
+def refuse() -> None:
+    raise Py4JError("not allowed here")
+
+
 def test_the_cores_that_spark_knows_or_is_told(recwarn: pytest.WarningsRecorder) -> None:
     told = {config.PARALLELISM: "40"}
     assert config.cores(cluster(ELSEWHERE, 3)) == 24
     assert config.cores(cluster(ELSEWHERE, 0, **told)) == 40
     assert config.cores(cluster("local[2]", 0)) == 2
+    closed = cluster(ELSEWHERE, 0)
+    closed.sparkContext._jsc = SimpleNamespace(sc=refuse)
+    assert config.cores(closed) == 2
     assert not recwarn.list
 
 
