@@ -39,6 +39,13 @@ def codes_of_tables(names: Sequence[str], tables: Sequence[pa.Table]) -> list[In
     return np.split(numbers, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
+def places(wanted: Ints, known: Ints) -> Ints:
+    """The last place in `known` of each `wanted` number, or -1; numbers are those of `codes_of_tables`."""
+    at = np.full(int(max(wanted.max(initial=-1), known.max(initial=-1))) + 1, -1, np.int64)
+    at[known] = np.arange(len(known))
+    return at[wanted]
+
+
 def _code(column: pa.ChunkedArray) -> tuple[Ints, int]:
     column = canonical(column)
     if pa.types.is_int64(column.type) and not column.null_count:

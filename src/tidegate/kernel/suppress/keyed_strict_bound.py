@@ -84,9 +84,7 @@ def check(
 def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: float) -> pa.Table:
     """The rows to store: windows with their bytes, and deleted entries that have not closed."""
     entry_codes, codes = grouping.codes_of_tables(prior_values.window_columns(layout), [entries, windows])
-    at = np.full(int(max(part.max(initial=-1) for part in (entry_codes, codes))) + 1, -1, np.int64)
-    at[entry_codes] = np.arange(entries.num_rows)
-    at = at[codes]
+    at = grouping.places(codes, entry_codes)
     # A window that was closed before this batch is no entry any more.
     place = pa.array(np.maximum(at, 0), mask=at < 0)
     for name in ("bytes", *prior_values.kept(entries)):

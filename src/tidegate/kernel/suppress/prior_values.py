@@ -44,9 +44,7 @@ def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]
     if begun is None or not begun.num_rows or not rows.num_rows:
         return initial
     known_codes, codes = grouping.codes_of_tables(window_columns(layout), [begun, rows])
-    at = np.full(int(max(known_codes.max(), codes.max())) + 1, -1, np.int64)
-    at[known_codes] = np.arange(begun.num_rows)
-    place = at[codes]
+    place = grouping.places(codes, known_codes)
     take, known = pa.array(np.maximum(place, 0)), pa.array(place >= 0)
     return [
         pc.if_else(known, array(begun[PRIOR + name]).take(take), first)

@@ -157,9 +157,7 @@ def _apply_records(
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
     stored_codes, new = grouping.codes_of_tables(layout.keys, [loaded.rows, records])
     place = np.arange(len(new))
-    has_record = np.zeros(int(max(codes.max(initial=0) for codes in (stored_codes, new))) + 1, np.bool_)
-    has_record[new] = True
-    touched = has_record[stored_codes]
+    touched = np.isin(stored_codes, new)
     untouched = loaded.rows.filter(pa.array(~touched))
     mine, stored_codes = loaded.rows.filter(pa.array(touched)), stored_codes[touched]
     if session_batch.applies(layout):

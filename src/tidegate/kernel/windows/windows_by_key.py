@@ -135,10 +135,8 @@ class WindowsByKey:
         before, opens = loaded.rows, self.opens
         tables = [before, rows] if records is None else [before, rows, records]
         keys = grouping.codes_of_tables(self.layout.keys, tables)
-        names = _names(keys[:2], [before, rows])
-        was = np.full(int(max(part.max(initial=0) for part in names)) + 1, -1)
-        was[names[0]] = np.arange(before.num_rows)
-        was = was[names[1]]
+        known, names = _names(keys[:2], [before, rows])
+        was = grouping.places(names, known)
         ends, fresh = ints(rows["end"]), was < 0
         changed = fresh.copy()
         if records is not None:
@@ -149,7 +147,7 @@ class WindowsByKey:
         again = is_open & (fresh | (looked_at < opens.after) | (looked_at > ends))
         looked_at = np.where(again, ends, looked_at)
         changed |= again
-        removed = kept(self.layout, before, opens.after) & ~np.isin(names[0], names[1])
+        removed = kept(self.layout, before, opens.after) & ~np.isin(known, names)
         versions = concat_tables(
             [
                 self._versions(rows.filter(pa.array(changed)), looked_at[changed], False),
