@@ -14,12 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import tidegate as tg
 
 KINDS = ("aggregation", "merge", "cogroup", "streams", "lookup", "tables", "groups")
 """Operators that plans begin with; `lookup` joins a stream with a table."""
+
+RANDOMS = st.randoms(use_true_random=False)
+FEW = settings(max_examples=settings.default.max_examples // 5)
+"""A plan of many operators runs as long as many plans of one."""
 
 ORDER = [("p", pa.int32()), ("o", pa.int64())]
 RECORDS = pa.schema([("u", pa.string()), ("ts", pa.int64()), ("c", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
@@ -118,7 +123,7 @@ def chance(random: Random, percent: int) -> bool:
 @st.composite
 def plans(draw: Any, kind: str) -> Plan:
     """Plans that begin with an operator of this kind."""
-    return Composer(draw(st.randoms(use_true_random=False))).plan(kind)
+    return Composer(draw(RANDOMS)).plan(kind)
 
 
 class Composer:

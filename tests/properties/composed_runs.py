@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -58,6 +58,13 @@ def _values(random: Random, name: str) -> Row:
     return {"c": text, "v": value, "w": random.choice([0, 1, 5])}
 
 
+def pipe(driver: TopologyTestDriver, batches: Iterable[Batch]) -> None:
+    """Pipe the batches, and let the wall clock go on behind each of them."""
+    for batch in batches:
+        driver.pipe_batch(batch.records, batch.input)
+        driver.advance_wall_clock(f"{batch.wait} ms")
+
+
 def rows_of(
     result: Any,
     batches: Sequence[Batch],
@@ -72,8 +79,7 @@ def rows_of(
     """
     driver, found, drops = TopologyTestDriver(result, tuning=tuning), [], Counter[str]()
     for number, batch in enumerate(batches):
-        driver.pipe_batch(batch.records, batch.input)
-        driver.advance_wall_clock(f"{batch.wait} ms")
+        pipe(driver, [batch])
         found.append(driver.read_output())
         if number in restarts:
             drops.update(driver.drops)

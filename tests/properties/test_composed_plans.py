@@ -8,20 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from properties import composed_plans, composed_runs, neutral_steps
-from properties.composed_plans import KINDS, Plan
+from properties.composed_plans import FEW, KINDS, RANDOMS, Plan
 from properties.composed_runs import Batch, Rows, accepted, assert_same_rows, rows_of
 from sizes import SMALL
 
 pytestmark = pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
-
-RANDOMS = st.randoms(use_true_random=False)
-
-FEW = settings(max_examples=settings.default.max_examples // 5)
-"""A plan of many operators runs as long as many plans of one."""
 
 
 @st.composite
