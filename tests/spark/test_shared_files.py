@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from spark.test_store import Map
 from tidegate.kernel.columns.row_bytes import extents
-from tidegate.kernel.state import sorted_runs
+from tidegate.kernel.state import frames, sorted_runs
 from tidegate.kernel.state.copies import Copies, Parked, Partition, Run
 from tidegate.kernel.state.sorted_runs import SortedRuns
 from tidegate.kernel.state.store import DictStore
@@ -278,6 +279,40 @@ def test_a_file_that_nobody_asks_for_leaves_the_disk(monkeypatch: pytest.MonkeyP
     now[0] = 61.0
     stored(store, 2, rows_of(7))
     assert sorted(partition.number for partition in held.by_partition) == [1, 2]
+
+
+def test_a_copy_that_cannot_be_read_ends_a_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new run gets a copy too: an error of an old copy was taken for a full disk, and rows were lost."""
+    monkeypatch.setattr(shared_files._Shared, "table", None)
+    worker(monkeypatch)
+    table = stored(Filed(tuning=replace(FILES, block_rows=2)), 0, rows_of(*range(10)), rows_of(*range(10, 20)))
+    runs, read, reads = list(table.every(0)), os.pread, iter(range(1_000))
+
+    def fails(*given: Any) -> bytes:
+        if next(reads) == 3:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(*given)
+
+    monkeypatch.setattr(os, "pread", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        table.merged(runs)
+
+
+def test_a_run_without_room_for_its_copy_has_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_files._Shared, "table", None)
+    worker(monkeypatch)
+    table = stored(Filed(tuning=replace(FILES, block_rows=2)), 0, rows_of(*range(10)), rows_of(*range(10, 20)))
+    runs, write, writes = list(table.every(0)), shared_files.write, iter(range(1_000))
+
+    def fails(*given: Any) -> int:
+        if next(writes) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*given)
+
+    monkeypatch.setattr(shared_files, "write", fails)
+    frame, count, copy = table.merged(runs)
+    assert (count, copy) == (20, None)
+    assert sum(each.num_rows for each in frames.decode(frames.SEGMENT, frame)[1]) == count
 
 
 def test_there_are_as_many_files_as_descriptors_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,20 +37,21 @@ def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
     """
     held: list[Any] = []
     size, file = 0, None
-    try:
-        for part in parts:
-            held.append(part)
-            size += len(part)
-            if size > in_memory:
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size > in_memory:
+            # Only these lines: an error in making a part is none of this file.
+            try:
                 file = file or tempfile.TemporaryFile(prefix="tidegate-", buffering=0)  # noqa: SIM115 (it stays open)
                 for one in held:
                     shared_files.write(file, one)
-                held.clear()
-    except OSError:
-        # No room, or too many open files: state without a copy is read from the store.
-        if file is not None:
-            file.close()
-        return None
+            except OSError:
+                # No room, or too many open files: state without a copy is read from the store.
+                if file is not None:
+                    file.close()
+                return None
+            held.clear()
     return InMemory(b"".join(held)) if file is None else InFile(file)
 
 
