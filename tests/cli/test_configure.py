@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import sys
 import tempfile
 import warnings
@@ -347,6 +349,17 @@ def test_where_no_socket_file_can_be_made_they_talk_over_tcp(monkeypatch: pytest
         for other in ("missing", "n" * 108):
             monkeypatch.setattr(socket_files, "FOLDER", Path(folder, other))
             assert talks_through_files(SparkSession.builder) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")
+def test_on_a_read_only_disk_they_talk_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        # Linux says so for every change, also for the removal of a file that is not there.
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(socket.socket, "bind", refuses)
+    monkeypatch.setattr(Path, "unlink", refuses)
+    assert talks_through_files(SparkSession.builder.master("local[2]")) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark and Python talk over TCP")

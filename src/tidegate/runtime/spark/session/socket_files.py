@@ -12,6 +12,7 @@ import stat
 import sys
 import uuid
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -68,4 +69,5 @@ def _makes_private_ones() -> bool:
         except (OSError, KeyError):  # KeyError: a user or a group without a name
             return False
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder on a read-only disk says so even if the file is not there
+                path.unlink()
