@@ -316,6 +316,7 @@ def test_spark_and_workers_on_this_machine_talk_through_socket_files(
         (SparkSession.builder.config("spark.driver.extraJavaOptions", "-Xmx2g -Djava.io.tmpdir=/long"), {}),
         (SparkSession.builder, {"PYSPARK_SUBMIT_ARGS": "--conf spark.python.worker.idleTimeoutSeconds=60"}),
         (SparkSession.builder.master("local[2]"), {"JAVA_TOOL_OPTIONS": "-Djava.io.tmpdir=/long"}),
+        (SparkSession.builder.master("local[2]"), {"SPARK_SUBMIT_OPTS": "-Djava.io.tmpdir=/long"}),
     ],
 )
 def test_they_talk_over_tcp_where_socket_files_may_not_do(builder: Any, environment: dict[str, str]) -> None:

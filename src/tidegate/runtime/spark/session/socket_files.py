@@ -29,7 +29,7 @@ NEED_TCP = (
 FOLDER = Path("/tmp")  # noqa: S108 - where Java has its temporary files on Linux, and Spark its socket files
 ANOTHER_FOLDER = "java.io.tmpdir"
 """Names of socket files there may be longer than the system allows."""
-JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def settings(spark: tuple[int, int], named: Container[str], texts: Iterable[str]) -> dict[str, str]:
