@@ -726,6 +726,21 @@ def test_files_come_by_time_and_name_and_once(tmp_path: Path) -> None:
         assert run(each, end, 2)[0] == [["c"]]
 
 
+def test_a_file_that_was_read_comes_back(tmp_path: Path) -> None:
+    """To the process that has read it, and to one that began while it was away."""
+    for name in ("a", "b"):
+        touched(tmp_path, name)
+    folder = Folder(Root(f"file:{tmp_path}"))
+    _, end = run(folder, folder.initial(), 9)
+    for each in (folder, Folder(Root(f"file:{tmp_path}"))):
+        (tmp_path / "a").unlink()
+        assert run(each, end, 9)[0] == []
+        touched(tmp_path, "a", NS + 1)
+        touched(tmp_path, "c", NS + 2)
+        assert run(each, end, 9)[0] == [["c"]]
+        (tmp_path / "c").unlink()
+
+
 def test_the_number_of_a_file_does_not_depend_on_batches(tmp_path: Path) -> None:
     for n in range(7):
         touched(tmp_path, f"{n}")

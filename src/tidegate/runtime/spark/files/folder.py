@@ -64,6 +64,10 @@ class Folder:
         taken = self._taken_before(start, found)
         self._warn_changed(found)
         new = [each for each in found if each.path not in taken]
+        if new:
+            # A file that was not there at the restart may be back.
+            recent = set(_hashes(start["recent"]))
+            new = [each for each in new if _hash(each.path) not in recent]
         return self._behind(start, new[:limit], found) if new else start
 
     def stop_here(self) -> None:
