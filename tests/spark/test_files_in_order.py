@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -830,6 +831,25 @@ def test_which_files_are_seen(tmp_path: Path) -> None:
     touched(tmp_path, "_spark_metadata/0")
     with pytest.raises(InputError, match="written by Spark's own streaming sink"):
         Folder(root).files()
+
+
+def test_a_folder_that_is_removed_while_files_are_listed_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(3):
+        touched(tmp_path, f"day={day}/a")
+    folder, below = Folder(Root(f"file:{tmp_path}")), Folder._below
+
+    def removes(self: Folder, store: Any, root: str, inside: str) -> Any:
+        if inside == "day=1/":
+            shutil.rmtree(tmp_path / inside)
+        return below(self, store, root, inside)
+
+    monkeypatch.setattr(Folder, "_below", removes)
+    assert [each.path for each in folder.files()] == ["day=0/a", "day=2/a"]
+    shutil.rmtree(tmp_path)
+    with pytest.raises(InputError, match="There is no folder file:"):
+        folder.files()
 
 
 def test_thousands_of_files(tmp_path: Path) -> None:

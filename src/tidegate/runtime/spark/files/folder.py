@@ -102,7 +102,9 @@ class Folder:
         from pyarrow import fs
 
         found = []
-        for info in store.get_file_info(fs.FileSelector(f"{root}/{inside}".rstrip("/") or "/")):
+        # A folder within may be removed while it is listed.
+        below = fs.FileSelector(f"{root}/{inside}".rstrip("/") or "/", allow_not_found=bool(inside))
+        for info in store.get_file_info(below):
             name = info.base_name
             if info.type == fs.FileType.Directory:
                 if name == _SINKS_LOG:
