@@ -41,6 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (*of_session, local_files.ON_THE_CLASS_PATH):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
 
@@ -245,15 +246,21 @@ def test_hadoop_writes_local_files_alone_where_it_may_lack_the_jar(builder: Any,
 
 
 class Java:
-    """A JVM that runs, with or without the jar."""
+    """A JVM that runs, with or without the jar, and its system properties."""
 
-    def __init__(self, *classes: str) -> None:
-        self.classes = classes
-        self.jvm = self.java = self.lang = self.Class = self
+    def __init__(self, *classes: str, properties: dict[str, str] | None = None) -> None:
+        self.classes, self.properties = classes, properties or {}
+        self.jvm = self.java = self.lang = self.Class = self.System = self
 
     def forName(self, name: str) -> None:
         if name not in self.classes:
             raise Py4JError(f"no class {name}")
+
+    def getProperty(self, name: str) -> str | None:
+        return self.properties.get(name)
+
+    def clearProperty(self, name: str) -> None:
+        del self.properties[name]
 
 
 def test_a_jvm_that_runs_is_asked_for_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +268,47 @@ def test_a_jvm_that_runs_is_asked_for_the_classes(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(SparkContext, "_gateway", Java(*classes))
         assert local_classes(SparkSession.builder.master("local[2]")) == (local_files.CLASSES if classes else {})
         assert local_files.ON_THE_CLASS_PATH not in os.environ
+
+
+def stopped(builder: Any) -> dict[str, str]:
+    """The settings of a builder whose session started the JVM and has stopped: later sessions begin with them."""
+    properties = dict(tg.configure(builder)._options)
+    SparkContext._gateway = Java(*local_files.CLASSES.values(), properties=properties)
+    return properties
+
+
+def test_a_session_on_a_cluster_has_no_settings_of_an_earlier_one_on_this_machine() -> None:
+    mine = {"spark.app.name": "mine", config.PARALLELISM: "4"}
+    properties = stopped(SparkSession.builder.master("local[2]").config(map=mine))
+    assert properties.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
+    told = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
+    assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
+    assert properties.items() >= mine.items()
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_a_session_that_runs_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = stopped(SparkSession.builder.master("local[2]"))
+    before = dict(properties)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    tg.configure(SparkSession.builder.master(ELSEWHERE))
+    assert properties == before
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_what_a_user_chose_for_an_earlier_session_stays() -> None:
+    idle, *_ = socket_files.NEED_TCP
+    stopped(SparkSession.builder.master("local[2]").config(idle, "60").config(config.DAEMON, "of.mine"))
+    told = tg.configure(SparkSession.builder.master("local[2]"))._options
+    assert not told.keys() & {config.DAEMON, socket_files.ENABLED}
+    assert told.items() >= local_files.CLASSES.items()
+
+
+def test_a_builder_without_a_master_has_the_one_of_an_earlier_session() -> None:
+    stopped(SparkSession.builder.master(ELSEWHERE))
+    told = tg.configure(SparkSession.builder)._options
+    assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
 
 
 @pytest.mark.parametrize("name", local_files.CLASSES)

@@ -88,3 +88,30 @@ def test_a_python_that_cannot_run_the_workers_is_refused_before_a_query_starts(
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"tidegate.errors.TidegateError: PYSPARK_PYTHON is {other!r}, where tidegate and Python are")
     assert last.endswith(f"Unset PYSPARK_PYTHON, or set it to {sys.executable}.")
+
+
+TWO_SESSIONS = """
+import os
+
+import tidegate as tg
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+here = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.task.cpus", "1")
+tg.configure(here).getOrCreate().stop()
+there = tg.configure(SparkSession.builder.master("spark://host:7077"))._options
+begins = dict(SparkConf().getAll()) | there
+places = ("spark.hadoop.fs.", "spark.python.", "spark.executorEnv.", "spark.task.")
+print("begins with", *(name for name in begins if name.startswith(places)))
+print("workers run", os.environ.get("PYSPARK_PYTHON"))
+"""
+
+
+def test_a_session_on_a_cluster_does_not_begin_with_the_settings_of_one_on_this_machine(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "job.py").write_text(TWO_SESSIONS)
+    command = [sys.executable, str(tmp_path / "job.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "begins with spark.task.cpus\nworkers run None\n" in done.stdout

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import TidegateError, warn
 from tidegate.runtime.spark.hadoop import local_files
-from tidegate.runtime.spark.session import socket_files
+from tidegate.runtime.spark.session import earlier, socket_files
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
@@ -114,6 +114,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
 def _configure_builder(builder: Any, faster: bool) -> Any:
     require_packages()
+    earlier.forget()
     options = dict(getattr(builder, "_options", {}))
     active = SparkSession.getActiveSession()
     provider = options.get(PROVIDER) or (active.conf.get(PROVIDER, "") if active is not None else "")
@@ -125,18 +126,19 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         if named is not None and here:
             require_workers(named)
         if faster:
-            builder = _with(builder, FASTER_AT_START)
+            builder = _with_ours(builder, FASTER_AT_START)
         if here and not _starts_server(options):
             chosen = _Chosen(options, _said_elsewhere())
             quicker = local_files.settings(chosen)
             quicker |= socket_files.settings(spark_version(), chosen, (*map(str, options.values()), chosen.texts))
             if _may_preload():
-                os.environ.setdefault(PYTHON_OF_WORKERS[0], sys.executable)
+                if named is None:
+                    earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
                 quicker |= PRELOADED | COMPILED
-            builder = _with(builder, {name: value for name, value in quicker.items() if name not in chosen})
+            builder = _with_ours(builder, {name: value for name, value in quicker.items() if name not in chosen})
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
-        os.environ[PYTHON_OF_WORKERS[0]] = sys.executable
+        earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
     settings = _settings(faster, provider or "", options.get(ARROW_ROWS, ""))
     return _with(
         builder, {name: value for name, value in settings.items() if name != SIMPLIFIED or name not in options}
@@ -146,7 +148,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
 def _master(options: dict[str, Any]) -> str:
     """The master of a session with these options; "" if the environment may name one."""
     elsewhere = os.environ.keys() & MASTER_MAY_COME_FROM
-    return str(options.get("spark.master", "" if elsewhere else LOCAL))
+    return str(options.get("spark.master") or earlier.setting("spark.master") or ("" if elsewhere else LOCAL))
 
 
 def _may_preload() -> bool:
@@ -157,13 +159,13 @@ def _may_preload() -> bool:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Names of settings that a user chose: those of a builder, and those in texts."""
+    """Names of settings that a user chose: those of a builder, of an earlier session, and those in texts."""
 
     options: dict[str, Any]
     texts: str
 
     def __contains__(self, name: object) -> bool:
-        return name in self.options or str(name) in self.texts
+        return name in self.options or str(name) in self.texts or earlier.setting(str(name)) is not None
 
 
 def _said_elsewhere() -> str:
@@ -201,6 +203,12 @@ def _with(builder: Any, settings: dict[str, str]) -> Any:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder
+
+
+def _with_ours(builder: Any, settings: dict[str, str]) -> Any:
+    """The builder with settings for Spark as it is started, which no later session is to begin with."""
+    earlier.note(settings)
+    return _with(builder, settings)
 
 
 def _is_remote(builder: Any) -> bool:
