@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -16,7 +17,9 @@ from oracle import Oracle, Row
 from properties import cases
 from properties.cases import SCHEMA, Case
 from properties.comparing import assert_same, placed
+from sizes import SMALL
 from tidegate.testing import TopologyTestDriver, Window, layout
+from tidegate.testing.layout import Tasks
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 WINDOWS = {
@@ -93,6 +96,7 @@ RECORDS = st.lists(
     max_size=25,
 )
 TYPES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
+ORDERED = pa.schema([*TYPES, ("partition", pa.int32()), ("offset", pa.int64())])
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
@@ -139,6 +143,45 @@ def test_a_closed_window_on_both_sides_of_a_record_drops_it_once(aggregate: Any,
         driver.pipe_batch(batch)
     assert [(row["ts"], row["window"]) for row in driver.read_output()] == [(67, Window(47, 67))]
     assert driver.drops["late"] == 1
+
+
+def test_late_records_of_a_join_alone_leave_once_as_on_spark() -> None:
+    """There a join gives its rows in parts; a late record leaves whether the batch has pairs or not."""
+    left, right = (
+        tg.stream(
+            name, key="k", timestamp="ts", partition="partition", offset="offset", stream_time="max", schema=ORDERED
+        )
+        for name in ("left", "right")
+    )
+    windows = tg.JoinWindows.of_time_difference_with_no_grace("10 ms")
+    joined = left.join(right, windows, suffixes=("_l", "_r"))
+    offsets = itertools.count()
+
+    def records(*of: tuple[str | None, int]) -> list[Row]:
+        return [{"k": key, "ts": ts, "x": 1, "partition": 0, "offset": next(offsets)} for key, ts in of]
+
+    batches: list[list[tuple[str, list[Row]]]] = [
+        [("left", records(("a", 100), ("b", 1), (None, 100)))],
+        [("left", records(("a", 101), ("c", 1))), ("right", records(("a", 101), ("a", 102)))],
+    ]
+    tasks = Tasks(joined.late_records().node, 1, as_spark=True)
+    found = [[(row["k"], row["side"], row["reason"]) for row in tasks.batch(batch)] for batch in batches]
+    assert found == [[("b", "left", "late"), (None, "left", "null_key")], [("c", "left", "late")]]
+
+
+@pytest.mark.parametrize("windows", ["none", *WINDOWS])
+def test_late_records_alone_leave_once_where_rows_leave_in_parts_as_on_spark(windows: str) -> None:
+    stream = tg.stream("events", key="k", timestamp="ts", partition="partition", offset="offset", schema=ORDERED)
+    grouped = stream.group_by_key()
+    table = grouped.count() if windows == "none" else grouped.windowed_by(WINDOWS[windows]).count()
+    tasks, late = Tasks(table.late_records().node, 1, as_spark=True, tuning=SMALL), Counter[str]()
+    offsets = itertools.count()
+    for batch in range(3):
+        keys = [(f"k{n}", 1_000 * batch + 20 * (n % 3)) for n in range(20)] + [("late", 4), (None, 5)]
+        records = [{"k": key, "ts": ts, "x": 1, "partition": 0, "offset": next(offsets)} for key, ts in keys]
+        late.update(row["reason"] for row in tasks.batch([(None, records)]))
+    assert late == Counter({reason: count for reason, count in tasks.dropped[0].items() if count})
+    assert late["null_key"] == 3
 
 
 def test_a_late_record_is_what_its_stream_gives_after_its_steps() -> None:

@@ -8,7 +8,7 @@ A stage keeps no state between steps; all state is in the store.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,7 +131,7 @@ class Stage:
         made = operator.process(state, batch, closes_at)
         metrics["emitted"] = 0
         wake_at = None
-        for rows in made if self._in_parts(state, flushed) else [results.concat(layout, list(made))]:
+        for rows in self._parts(state, flushed, layout, made):
             if self.expected is not None:
                 rows = expected_keys.add_missing(layout, state, batch, rows, self.expected, closes_at)
             if layout.op.retention_ms is not None or state.closed:
@@ -155,11 +155,14 @@ class Stage:
         step.metrics |= metrics
         step.wake_at = min((time for time in (wake_at, state.idle.tick) if time not in (None, NEVER)), default=None)
 
-    def _in_parts(self, state: State, flushed: Flushed) -> bool:
-        """Whether each part of the operator's rows can leave alone, as soon as it is made."""
+    def _parts(self, state: State, flushed: Flushed, layout: Layout, made: Iterable[pa.Table]) -> Iterable[pa.Table]:
+        """The operator's rows in parts that can leave alone, each as soon as it is made; or all rows as one part."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
-        return not (looked_at or flushed.results or flushed.behind or op.all_limits or op.regroup or op.named)
+        if looked_at or flushed.results or flushed.behind or op.all_limits or op.regroup or op.named:
+            return [results.concat(layout, list(made))]
+        # Late records alone leave once, when the operator has made all its rows, of which none leaves.
+        return deque(made, maxlen=1) if op.keeps_late else made
 
     def _decode(self, blobs: Iterable[bytes], layout: Layout, task: int) -> tuple[Batch, dict[str, float]]:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
