@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.columns.row_bytes import RowBytes, extents, together
 from tidegate.kernel.state.store import InMemory
 from tidegate.kernel.tuning import Tuning
@@ -71,6 +72,19 @@ def test_rows_come_back(table: pa.Table, data: Any) -> None:
     wanted = table.take(pa.array(at, pa.int64()))
     assert found.equals(wanted)
     assert one.equals(wanted.select(["c0"]))
+
+
+def test_tables_of_which_some_do_not_know_each_part_of_a_struct() -> None:
+    """Together they have the types with which `concat_tables` gives their rows."""
+    values = [{"a": None, "b": None}, {"a": 1, "b": None}, None, {"a": None, "b": {"c": "x"}}]
+    tables = [pa.table({"s": [value]}) for value in values]
+    whole, columns = concat_tables(tables), together([extents(table) for table in tables])
+    assert columns == extents(whole)
+    form = RowBytes.of(columns, len(values))
+    assert form is not None
+    found = form.read(InMemory(b"".join(form.bytes_of([whole]))), np.arange(len(values)))
+    assert found["s"].to_pylist() == whole["s"].to_pylist()
+    assert whole["s"].to_pylist()[1::2] == [values[1], values[3]]
 
 
 @pytest.mark.parametrize(

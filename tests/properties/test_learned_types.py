@@ -39,6 +39,10 @@ TYPES: dict[str, tuple[str, list[Any]]] = {
         'pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])',
         [{"a": None, "b": None}, {"a": 1, "b": []}, {"a": None, "b": ["x"]}],
     ),
+    "record": (
+        'pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])',
+        [{"a": None, "b": None}, {"a": 1, "b": {"c": None}}, {"a": None, "b": {"c": "x"}}],
+    ),
     "structs": (
         'pa.list_(pa.struct([("a", pa.struct([("b", pa.int64())]))]))',
         [[], [None], [{"a": None}], [{"a": {"b": None}}], [{"a": {"b": 4}}, None]],
@@ -47,7 +51,7 @@ TYPES: dict[str, tuple[str, list[Any]]] = {
 """Types that a value alone tells, as code, and values of them."""
 
 KEYS = ("long", "string", "boolean", "binary")
-NESTED = ("list", "lists", "struct", "structs")
+NESTED = ("list", "lists", "struct", "record", "structs")
 BUFFERS = (
     UNBOUNDED,
     "tg.BufferConfig.max_records(1_000).shut_down_when_full()",

@@ -536,6 +536,28 @@ LEARNED = [([None], [1]), ([], [{"a": None}]), ({"a": None, "b": 1}, {"a": 3, "b
 """Values, and later ones from which a part of their type is learned."""
 
 
+@pytest.mark.parametrize("how", ["streams", "a table without history", "a table with history"])
+@pytest.mark.parametrize(("value", "later"), [*LEARNED, ({"a": {"b": None}}, {"a": {"b": "x"}})], ids=repr)
+def test_a_join_learns_parts_of_types_while_records_wait(value: Any, later: Any, how: str) -> None:
+    """The open or waiting records, and rows of the table, of several batches are merged."""
+    clicks = tg.stream("clicks", key="user", timestamp="ts", stream_time="max")
+    if how == "streams":
+        views = tg.stream("views", key="user", timestamp="ts", stream_time="max")
+        joined = clicks.join(views, tg.JoinWindows.of_time_difference_with_no_grace("50 ms"))
+    elif how == "a table with history":
+        joined = clicks.join(tg.table("views", key="user", timestamp="ts", history="1 day"), grace="50 ms")
+    else:
+        joined = clicks.join(tg.table("views", key="user", timestamp="ts"))
+    driver = TopologyTestDriver(joined)
+    values = {"A": value, "B": later, "C": value, "D": later, "E": None}
+    for name, column in (("views", "w"), ("clicks", "v")):
+        for ts, (user, one) in enumerate(values.items()):
+            driver.pipe_batch([{"user": user, "ts": ts, column: one, "n" + column: ts}], name)
+    driver.drain()
+    found = {row["user"]: (row["v"], row["w"]) for row in driver.read_output()}
+    assert found == {user: (one, one) for user, one in values.items()}
+
+
 @pytest.mark.parametrize("suppressed", ["window closes", "time limit"])
 @pytest.mark.parametrize(("value", "later"), LEARNED, ids=repr)
 def test_a_bounded_buffer_of_sliding_windows_learns_parts_of_types(value: Any, later: Any, suppressed: str) -> None:

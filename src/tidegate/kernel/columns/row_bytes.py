@@ -193,7 +193,8 @@ def together(tables: Sequence[Extents]) -> Extents:
     found = {}
     for path in dict.fromkeys(path for each in tables for path in each):
         mine = [each[path] for each in tables if path in each]
-        kind = next((one.type for one in mine if not pa.types.is_null(one.type)), mine[0].type)
+        # As tables are concatenated: parts of a struct may have the type null in some tables.
+        kind = pa.unify_schemas([pa.schema([("x", one.type)]) for one in mine]).field("x").type
         nulls = rows - sum(one.rows - one.nulls for one in mine)
         found[path] = Extent(kind, rows, nulls, max(one.longest for one in mine), sum(one.total for one in mine))
     return found
