@@ -116,6 +116,8 @@ def check(function: str, kind: pa.DataType, runs: list[list[Any]]) -> None:
     assert tuple(part.type for part in scanned) == acc.state_types
     running = [naive(function, run[: end + 1], kind) for run in runs for end in range(len(run))]
     agree(acc.finish(scanned), running, exact)
+    some = np.arange(len(running))[::-2]
+    agree(acc.finish(acc.scan_at(state, starts, some)), [running[at] for at in some.tolist()], exact)
 
 
 def hashed(acc: Accumulator, state: list[pa.Array], starts: np.ndarray) -> list[pa.Array]:
@@ -252,6 +254,9 @@ def test_wrong_aggregates_are_refused() -> None:
         make("sum", None)
 
 
+DECIMAL = pa.decimal128(38, 0)
+
+
 class TestOverflow:
     def test_a_long_sum_names_its_group_and_total(self) -> None:
         acc = make("sum", LONG)
@@ -262,6 +267,17 @@ class TestOverflow:
         assert caught.value.group_index == 1
         with pytest.raises(Overflow) as caught:
             acc.scan_runs(state, np.array([0, 1]))
+        assert caught.value.group_index == 1
+
+    @pytest.mark.parametrize(("function", "kind"), [("sum", LONG), ("sum", DECIMAL), ("mean", DECIMAL)], ids=str)
+    def test_only_the_rows_that_are_asked_for_must_fit(self, function: str, kind: pa.DataType) -> None:
+        acc, starts = make(function, kind), np.array([0, 1])
+        most = 2**63 - 1 if kind == LONG else 10**38 - 1
+        values = [1, most, 1, -1] if kind == LONG else list(map(Decimal, (1, most, 1, -1)))
+        state = acc.lift(pa.array(values, kind), 4)
+        assert acc.scan_at(state, starts, np.array([0, 3])) == acc.merge_runs(state, starts)
+        with pytest.raises(Overflow) as caught:
+            acc.scan_at(state, starts, np.array([0, 2]))
         assert caught.value.group_index == 1
 
     def test_the_largest_and_smallest_longs_are_exact(self) -> None:

@@ -490,6 +490,24 @@ def test_an_overflow_behind_a_tombstone_names_its_own_key_and_session() -> None:
     assert message.startswith("`total` = sum(v) overflows for key {'user': 'B'}, window starting at 10 ms: ")
 
 
+@pytest.mark.parametrize(("kind", "most"), [(pa.int64(), 2**63 - 1), (pa.decimal128(38, 0), Decimal(10**38 - 1))])
+def test_a_session_that_joins_another_one_adds_its_sum_and_not_value_by_value(kind: pa.DataType, most: Any) -> None:
+    """No sum is too large: the second session has -5 when it joins the first one."""
+    schema = pa.schema([("user", pa.string()), ("v", kind), ("ts", pa.int64())])
+    sessions = tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "100 ms")
+    grouped = tg.stream("events", key="user", timestamp="ts", schema=schema).group_by_key().windowed_by(sessions)
+    table = grouped.agg(tg.Materialized.as_("s").with_caching_disabled(), total=tg.sum("v"))
+    values = [(0, most), *((ts, most * 0) for ts in range(1, 5)), (12, 5), (13, -10), (8, most * 0)]
+    batch = [record("A", ts, v=type(most)(v)) for ts, v in values]
+    whole, one_by_one = TopologyTestDriver(table), TopologyTestDriver(table)
+    whole.pipe_batch(batch)
+    for one in batch:
+        one_by_one.pipe_input(one)
+    found = whole.read_output()
+    assert found == one_by_one.read_output()
+    assert int(found[-1]["total"]) == int(most) - 5
+
+
 UNKNOWN = [
     [None, None],
     [{"a": None, "b": 1}, {"a": None, "b": 2}, {"a": None, "b": 3}],

@@ -30,9 +30,9 @@ class Accumulator(ABC):
     """One aggregate as columns of state; every method works on whole columns.
 
     `merges` names the Arrow hash aggregate that merges each state column, or is None if only `merge_runs` can.
-    A group of `merge_runs` and `scan_runs` is a run of adjacent rows in the order of arrival, and `starts` has
-    the first row of each, increasing from 0. `merge_runs`, `scan_runs` (with the number of the run) and `finish`
-    (with the number of the row) raise Overflow. A state column that is all null may come with the type null.
+    A group of `merge_runs`, `scan_runs` and `scan_at` is a run of adjacent rows in the order of arrival, and `starts`
+    has the first row of each, increasing from 0. These three (with the number of the run) and `finish` (with the number
+    of the row) raise Overflow. A state column that is all null may come with the type null.
     """
 
     state_types: tuple[pa.DataType, ...]
@@ -50,6 +50,10 @@ class Accumulator(ABC):
     @abstractmethod
     def scan_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
         """Make row i the merge of its run's rows up to i."""
+
+    def scan_at(self, state: list[pa.Array], starts: Ints, at: Ints) -> list[pa.Array]:
+        """The rows `at` of `scan_runs`. The other rows may be more than a type can hold."""
+        return [column.take(pa.array(at)) for column in self.scan_runs(state, starts)]
 
     def safe(self, state: list[pa.Array]) -> bool:
         """Tell whether `merges` over all these rows, in any grouping, cannot wrap."""

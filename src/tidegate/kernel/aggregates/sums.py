@@ -55,6 +55,9 @@ class Sum(Accumulator):
     def scan_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
         return [self._total.scan(typed(state[0], self._total.type), starts)]
 
+    def scan_at(self, state: list[pa.Array], starts: Ints, at: Ints) -> list[pa.Array]:
+        return [self._total.scan(typed(state[0], self._total.type), starts, at)]
+
     def safe(self, state: list[pa.Array]) -> bool:
         return self._total.safe(state[0])
 
@@ -89,6 +92,10 @@ class Mean(Accumulator):
     def scan_runs(self, state: list[pa.Array], starts: Ints) -> list[pa.Array]:
         merged = self._total.scan(typed(state[0], self._total.type), starts)
         return [merged, *Count().scan_runs(state[1:], starts)]
+
+    def scan_at(self, state: list[pa.Array], starts: Ints, at: Ints) -> list[pa.Array]:
+        merged = self._total.scan(typed(state[0], self._total.type), starts, at)
+        return [merged, *Count().scan_at(state[1:], starts, at)]
 
     def safe(self, state: list[pa.Array]) -> bool:
         return self._total.safe(state[0])

@@ -11,6 +11,8 @@ from tidegate.kernel.aggregates import limbs
 from tidegate.kernel.aggregates.base import arrow_merge, run_lengths, run_of_row, seen_so_far, typed, valid_rows
 from tidegate.kernel.columns.arrays import Ints
 
+_EVERY = slice(None)
+
 
 class Total(ABC):
     """A sum in one column, null where there was no value."""
@@ -27,8 +29,8 @@ class Total(ABC):
         """Sum each run."""
 
     @abstractmethod
-    def scan(self, column: pa.Array, starts: Ints) -> pa.Array:
-        """Sum each run up to each row."""
+    def scan(self, column: pa.Array, starts: Ints, at: Ints | slice = _EVERY) -> pa.Array:
+        """Sum each run up to each of the rows `at`."""
 
 
 class ExactTotal(Total):
@@ -45,10 +47,10 @@ class ExactTotal(Total):
         valid = np.add.reduceat(valid_rows(column).astype(np.int64), starts) > 0
         return limbs.join(limbs.run_totals(column, starts), self.type, valid, np.arange(len(starts)))
 
-    def scan(self, column: pa.Array, starts: Ints) -> pa.Array:
+    def scan(self, column: pa.Array, starts: Ints, at: Ints | slice = _EVERY) -> pa.Array:
         groups = run_of_row(starts, len(column))
         running = limbs.running_totals(column, starts)
-        return limbs.join(running, self.type, seen_so_far(column, starts), groups)
+        return limbs.join(running[:, at], self.type, seen_so_far(column, starts)[at], groups[at])
 
 
 class FloatTotal(Total):
@@ -60,7 +62,7 @@ class FloatTotal(Total):
     def merge(self, column: pa.Array, starts: Ints) -> pa.Array:
         return arrow_merge(column, "sum", starts)
 
-    def scan(self, column: pa.Array, starts: Ints) -> pa.Array:
+    def scan(self, column: pa.Array, starts: Ints, at: Ints | slice = _EVERY) -> pa.Array:
         # In doubling steps: differences of one running sum over all runs would mix NaN of runs, and lose digits.
         totals = column.fill_null(-0.0).to_numpy()  # the one float that changes no sum
         position = np.arange(len(column)) - np.repeat(starts, run_lengths(starts, len(column)))
@@ -70,4 +72,4 @@ class FloatTotal(Total):
                 longer = totals.copy()
                 np.add(totals[step:], totals[:-step], out=longer[step:], where=position[step:] >= step)
                 totals, step = longer, 2 * step
-        return pa.array(totals, mask=~seen_so_far(column, starts))
+        return pa.array(totals[at], mask=~seen_so_far(column, starts)[at])

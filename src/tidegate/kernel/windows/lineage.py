@@ -156,8 +156,8 @@ class Lineage:
             state = [array(self._leaves[name].take(leaves)) for name in names]
             try:
                 if scans:
-                    last = pa.array(starts[run] + lengths - 1)
-                    made = [column.take(last) for column in acc.scan_runs(state, starts)]
+                    # Between the nodes of a run, leaves of a session that joins it may add up to more than fits.
+                    made = acc.scan_at(state, starts, starts[run] + lengths - 1)
                 else:
                     made = acc.merge_runs(state, begins) if nodes else state
             except Overflow as overflow:
