@@ -363,6 +363,26 @@ def test_rows_without_ids(spark: SparkSession) -> None:
         tg.kafka.records(mine)
 
 
+def test_late_records_alone(spark: SparkSession) -> None:
+    """They leave once, though a join gives its rows in parts, and where there are no pairs."""
+    rows = "SELECT k, timestamp_millis(ts) AS ts, n, o FROM VALUES {} AS t(k, ts, n, o)"
+    left, right = (
+        tg.stream(spark.sql(rows.format(values)), key="k", timestamp="ts", offset="o", partition="n", stream_time="max")
+        for values in (
+            "('a', 100, 0, 0), ('late', 1, 0, 1), (null, 100, 0, 2), ('a', 101, 0, 3)",
+            "('a', 102, 0, 0), ('late', 2, 0, 1)",
+        )
+    )
+    for within in ("10 ms", "0 ms"):
+        windows = tg.JoinWindows.of_time_difference_with_no_grace(within)
+        found = left.join(right, windows).late_records().to_df().select("k", "side", "reason").collect()
+        assert Counter(map(tuple, found)) == {
+            ("late", "left", "late"): 1,
+            ("late", "right", "late"): 1,
+            (None, "left", "null_key"): 1,
+        }
+
+
 def test_streams_without_names_over_two_dataframes(spark: SparkSession) -> None:
     """Their plans are equal, and still each side reads its own DataFrame."""
 
