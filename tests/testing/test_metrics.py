@@ -273,3 +273,35 @@ def test_a_limit_among_several_is_heard_as_its_operator_is() -> None:
     tally.add(nothing | {"tasks": 2, "tasks_heard": 2, count: 5, change: 3}, 20)
     tally.add(nothing | {"tasks": 2, "tasks_heard": 1, count: 1, change: -1}, 30)
     assert tally.values(30)[count] == 4
+
+
+def test_some_tasks_do_not_say_what_the_others_hold() -> None:
+    """Behind timers alone, open windows and the fill of a buffer are those of the last batch of all tasks."""
+    held = counts().suppress(limit("10 seconds", tg.BufferConfig.max_records(10), clock="wall"))
+    op = tg.plan.operation(held.node)
+    tally, nothing = Totals("events", op.numbers, 0), dict.fromkeys(op.numbers)
+    count, change = "suppression_buffer_count_current", "suppression_buffer_count_change"
+    some = {"tasks": 2, "tasks_heard": 1, "open_windows": 1, "suppression_buffer_fill": 0.1, count: 1, change: -1}
+    tally.add(nothing | some, 10)
+    told = tally.values(10)
+    assert math.isnan(told["open_windows"])
+    assert math.isnan(told["suppression_buffer_fill"])
+    full = {"tasks": 2, "tasks_heard": 2, "open_windows": 7, "suppression_buffer_fill": 0.9, count: 9, change: 1}
+    tally.add(nothing | full, 20)
+    tally.add(nothing | some, 30)
+    told = tally.values(30)
+    assert (told["open_windows"], told["suppression_buffer_fill"], told[count]) == (7, 0.9, 8)
+    tally.add(nothing | some | {change: -7}, 40)  # the other task holds nothing any more
+    told = tally.values(40)
+    assert (told["open_windows"], told["suppression_buffer_fill"], told[count]) == (7, 0.1, 1)
+
+
+def test_some_tasks_do_not_say_what_a_join_holds() -> None:
+    one, other = (tg.table(name, key="k", timestamp="ts") for name in ("users", "homes"))
+    held = one.join(other).suppress(limit("10 seconds", clock="wall"))
+    op = tg.plan.operation(held.node)
+    tally, nothing = Totals("users", op.numbers, 0), dict.fromkeys(op.numbers)
+    tally.add(nothing | {"tasks": 2, "tasks_heard": 2, "open_left_records": 10, "open_right_records": 8}, 10)
+    tally.add(nothing | {"tasks": 2, "tasks_heard": 1, "open_left_records": 4, "open_right_records": 3}, 20)
+    told = tally.values(20)
+    assert (told["open_left_records"], told["open_right_records"]) == (10, 8)

@@ -32,6 +32,7 @@ _LARGEST_GAUGES = {
 """A bounded buffer reports the largest size within a batch; the largest size of another is one behind a batch."""
 _SMALLEST = "intermediate_result_suppression_overtime_min"
 _LATEST = ("open_windows", "open_left_records", "open_right_records", "stream_time", "suppression_buffer_fill")
+_FILL, _WAITING = "suppression_buffer_fill", "suppression_buffer_count_current"
 _WEIGHED = {
     "record_lateness_avg": "records",
     "intermediate_result_suppression_overtime_avg": "suppression_emit",
@@ -91,8 +92,10 @@ class Totals:
         if _LATENCY in metrics:
             self._sums[_LATENCY] += metrics[_LATENCY]
             self._sums["closes"] += 1
-        self._latest |= {name: metrics[name] for name in _LATEST if name in metrics}
-        self._update_gauges(metrics, by_timers="tasks" in batch)
+        # A batch without input has the tasks alone whose timers are due, perhaps none.
+        everybody = metrics.get("tasks_heard") == metrics.get("tasks") and ("tasks" in metrics or "tasks" not in batch)
+        self._update_gauges(metrics, everybody=everybody)
+        self._update_latest(metrics, everybody=everybody)
         self._update_extremes(metrics)
         if self._samples and self._samples[-1][0] == at_ms:
             self._samples.pop()
@@ -110,20 +113,26 @@ class Totals:
         if _SMALLEST in metrics:
             self._extremes[_SMALLEST] = min(self._extremes.get(_SMALLEST, metrics[_SMALLEST]), metrics[_SMALLEST])
 
-    def _update_gauges(self, metrics: Mapping[str, float], *, by_timers: bool) -> None:
-        """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks.
+    def _update_latest(self, metrics: Mapping[str, float], *, everybody: bool) -> None:
+        """Update the numbers of the last batch. Some tasks alone (not `everybody`) say nothing about the others."""
+        for name in _LATEST:
+            # They say all about the waiting rows if the others hold none.
+            all_rows = name == _FILL and name in metrics and metrics.get(_WAITING) == self._gauges[_WAITING]
+            if everybody or all_rows or name == "stream_time":
+                self._latest[name] = metrics.get(name, self._latest.get(name, 0))
+            elif not self._complete:
+                self._latest[name] = NOTHING
 
-        by_timers  whether a batch without input has the tasks alone whose timers are due, perhaps none
-        """
-        all_reported = metrics.get("tasks_heard") == metrics.get("tasks") and ("tasks" in metrics or not by_timers)
+    def _update_gauges(self, metrics: Mapping[str, float], *, everybody: bool) -> None:
+        """Update the sums over all tasks: by their numbers if all tasks reported, else by the changes of some tasks."""
         for name in BUFFER_SIZES:
-            if all_reported:
+            if everybody:
                 self._gauges[name] = metrics.get(name, self._gauges[name])
             elif self._complete:
                 self._gauges[name] += metrics.get(change_of(name), 0)
             else:
                 self._gauges[name] = NOTHING
-        self._complete |= all_reported
+        self._complete |= everybody
         if self._complete:
             self._sums.update({f"{name} sampled": self._gauges[name] for name in BUFFER_SIZES})
             self._batches += 1
