@@ -305,3 +305,16 @@ def test_some_tasks_do_not_say_what_a_join_holds() -> None:
     tally.add(nothing | {"tasks": 2, "tasks_heard": 1, "open_left_records": 4, "open_right_records": 3}, 20)
     told = tally.values(20)
     assert (told["open_left_records"], told["open_right_records"]) == (10, 8)
+
+
+def test_the_average_of_a_limit_is_over_the_batches_of_its_operator() -> None:
+    """Also over those in which no task was due."""
+    held = changes().suppress(limit("10 seconds", clock="wall")).suppress(limit("20 seconds", clock="wall"))
+    op = tg.plan.operation(held.node)
+    tally, nothing = Totals("users", op.numbers, 0), dict.fromkeys(op.numbers)
+    count = "suppression_buffer_count_current"
+    waiting = {count: 6, f"{count}[suppress]": 6, f"{count}[suppress-2]": 0}
+    tally.add(nothing | waiting | {"tasks": 2, "tasks_heard": 2}, 10)
+    tally.add(nothing, 20)
+    told = tally.values(20)
+    assert told["suppression_buffer_count_avg"] == told["suppression_buffer_count_avg[suppress]"] == (0 + 6 + 6) / 3

@@ -81,7 +81,7 @@ class Totals:
         metrics = {name: value for name, value in batch.items() if value is not None}
         for graces in metrics.pop(GRACE_NEEDED, ()):
             self.graces.add(graces, at_ms)
-        for store, mine in _by_store(metrics).items():
+        for store, mine in _by_store(batch).items():
             if store not in self._stores:
                 self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
             reported = {name: batch[name] for name in ("tasks", "tasks_heard") if name in batch}
