@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.cli.main import main
 from tidegate.testing import TopologyTestDriver
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -117,6 +119,32 @@ def test_a_path_that_sparks_reader_does_not_find(spark: SparkSession, tmp_path: 
     (tmp_path / "ü+=,&~").symlink_to(tmp_path / "a %20 b")
     found = tg.read_state(spark, str(tmp_path / "ü+=,&~" / "checkpoint"), store="sums")
     assert rows_of(found) == shown(driver.read_state("sums"))
+
+
+def test_a_checkpoint_without_a_committed_batch(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first batch fails: it is planned, and Spark's reader finds no batch."""
+
+    def fails(rows: DataFrame, batch: int) -> None:
+        raise LookupError("no sink today")
+
+    replay = Replay(spark, tmp_path, SCHEMA, lambda events: final_sums(events).to_df())
+    replay._write(BATCHES[0])
+    writer = final_sums(replay._source()).to_df().writeStream.outputMode("update").foreachBatch(fails)
+    checkpoint = str(tmp_path / "checkpoint")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="no sink today"):
+        query.awaitTermination(180)
+    assert tg.explain_pending(SimpleNamespace(recentProgress=[]), checkpoint) == []
+    assert "No micro-batch has finished yet" in capsys.readouterr().out
+    for look in (tg.read_state, reading.operators, reading.memories):
+        with pytest.raises(tg.CheckpointError, match="has no state that can be read: no batch"):
+            look(spark, checkpoint)
+    # Nor is there anything to wait for in the checkpoint of a query without tidegate.
+    for foreign in (checkpoint, str(tmp_path / "nothing")):
+        assert main(["pending", foreign]) == 2
+        assert "has no state that can be read: no batch" in capsys.readouterr().err
 
 
 def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: Path) -> None:

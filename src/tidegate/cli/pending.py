@@ -32,9 +32,11 @@ def run(parsed: argparse.Namespace) -> int:
         found = [(one["query"], Pending.from_dict(one["pending"])) for one in operators]
     else:
         require_pyspark("pending")
-        from tidegate.runtime.spark.checkpoints.reading import pending
+        from tidegate.runtime.spark.checkpoints.reading import nothing, pending
 
         found = [("", one) for one in pending(session(parsed.conf, parsed.source), parsed.source)]
+        if not found:
+            raise nothing(parsed.source)
     if parsed.json:
         print(json.dumps([({"query": query} if query else {}) | one.to_dict() for query, one in found]))
         return 0

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -39,6 +39,9 @@ from tidegate.spec.pending import Pending, together
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
 
+_NO_BATCH = "STDS_COMMITTED_BATCH_UNAVAILABLE"
+"""The condition of the error of Spark's state reader for a checkpoint whose first batch was not committed."""
+
 _QUOTED = re.compile(r"""[\s\x00-\x1f\x7f-\x9f"#%<>?\[\\\]^`{|}]""")
 """Characters that Java quotes in the path of a URI. Spark's state reader takes the quoted path for the name itself."""
 
@@ -50,7 +53,7 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
     """
     found = _found(spark, checkpoint)
     if not found:
-        raise _nothing(checkpoint)
+        raise nothing(checkpoint)
     for operator, what in found:
         if (name := stored_rows.named(what, store)) is not None:
             return _rows(operator, what, name, ended)
@@ -77,7 +80,7 @@ def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
     """
     found = [what.layout.op for _, what in _found(spark, checkpoint)]
     if not found:
-        raise _nothing(checkpoint)
+        raise nothing(checkpoint)
     return found[::-1]
 
 
@@ -93,7 +96,7 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
         for entries in _operators(spark, checkpoint)
     ]
     if all(store.get(description.LAYOUT) is None for stores in found for store in stores):
-        raise _nothing(checkpoint)
+        raise nothing(checkpoint)
     return found[::-1]
 
 
@@ -102,9 +105,9 @@ def partitions(spark: SparkSession, checkpoint: str) -> int:
     try:
         found = spark.read.format("state-metadata").load(checkpoint).select("numPartitions").collect()
     except AnalysisException as error:
-        raise _nothing(checkpoint) from error
+        raise nothing(checkpoint) from error
     if not found:
-        raise _nothing(checkpoint)
+        raise nothing(checkpoint)
     return int(found[0][0])
 
 
@@ -120,7 +123,8 @@ def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     return run
 
 
-def _nothing(checkpoint: str) -> CheckpointError:
+def nothing(checkpoint: str) -> CheckpointError:
+    """The error for a checkpoint that has no state of tidegate."""
     return CheckpointError(
         f"{checkpoint!r} has no state that can be read: no batch of a tidegate query was committed there, or by "
         "a version that did not describe its state. Run a batch with this one, or name another checkpointLocation."
@@ -155,6 +159,10 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
             entries = reader.load(checkpoint)
         except AnalysisException:
             continue  # an operator that is not ours and has no such variable
+        except PySparkException as error:
+            if error.getCondition() != _NO_BATCH:
+                raise
+            return
         if {"task", *_PLACE, *_PART} <= _fields(entries):
             at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
             holds = [F.col("user_map_value")[name].alias(name) for name in _PART]
