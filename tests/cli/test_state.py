@@ -40,6 +40,7 @@ class Frame:
         self.columns = schema.names
 
     def limit(self, most: int) -> Frame:
+        assert most < 2**31, "Spark counts in 32 bits"
         return Frame(self.schema, *self.rows[:most])
 
     def collect(self) -> list[Any]:
@@ -98,3 +99,12 @@ def test_json_has_values_that_json_has_not_as_text(
             "by": {"7": True},
         }
     ]
+
+
+@pytest.mark.parametrize("limit", [2**31 - 2, 2**31 - 1, 10**12])
+def test_as_many_rows_as_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: int
+) -> None:
+    frame = Frame(StructType().add("k", StringType()), *((str(row),) for row in range(30)))
+    assert len(said(monkeypatch, capsys, frame, "--limit", str(limit)).splitlines()) == 31
+    assert len(json.loads(said(monkeypatch, capsys, frame, "--json", "--limit", str(limit)))) == 30

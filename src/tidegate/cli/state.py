@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SHOWN = 20
+MOST = 2**31 - 2
+"""The most rows to ask for: Spark counts them, and the one that says that there are more, in 32 bits."""
 _DESCRIPTION = """Prints the rows of a store in a checkpoint, as of the last committed micro-batch: the results so far
 of open windows and the retained results of closed windows, or the rows that a suppression holds back. Times are in UTC.
 The command reads the checkpoint and does not change it."""
@@ -49,13 +51,14 @@ def run(parsed: argparse.Namespace) -> int:
     bounds = {name: _instant(getattr(parsed, name), name) for name in ("ended_from", "ended_to")}
     if parsed.limit is not None and parsed.limit < 0:
         raise DefinitionError(f"--limit is {parsed.limit}: it is a number of rows, 0 or more.")
+    limit = None if parsed.limit is None else min(parsed.limit, MOST)
     require_pyspark("state")
     frame = read_state(session(parsed.conf, parsed.checkpoint), parsed.checkpoint, parsed.store, **bounds)
     if parsed.json:
-        rows = _collected(frame if parsed.limit is None else frame.limit(parsed.limit))
+        rows = _collected(frame if limit is None else frame.limit(limit))
         print(json.dumps([_plain(row) for row in rows], allow_nan=False))
         return 0
-    most = SHOWN if parsed.limit is None else parsed.limit
+    most = SHOWN if limit is None else limit
     rows = _collected(frame.limit(most + 1))
     print(shown(frame.columns, [[_short(row[name]) for name in frame.columns] for row in rows[:most]]))
     if len(rows) > most:
