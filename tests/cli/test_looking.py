@@ -153,6 +153,7 @@ def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["describe", "broken:table"], "ZeroDivisionError"),
         (["describe", "looked_at:table", "--output", "nowhere/t.svg"], "'nowhere/t.svg' cannot be written: "),
         (["drain", "http://127.0.0.1:1", "a:b", "c:d"], "drain takes a checkpoint, not an endpoint"),
+        (["check-upgrade", "http://127.0.0.1:1", "a:b"], "check-upgrade takes a checkpoint, not an endpoint"),
         (["drain", "c", "looked_at:table", "looked_at:none"], "the writer 'looked_at:none' cannot be found"),
         (["drain", "c", "looked_at:table", "looked_at:table"], "the writer 'looked_at:table' is"),
     ],
@@ -202,6 +203,15 @@ def test_a_reader_that_has_ended(plan: str) -> None:
     shown = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writes)
     assert (shown.stderr, shown.returncode) == ("", 141)
+
+
+def test_an_output_that_is_closed(plan: str) -> None:
+    """As `>&-` in a shell leaves it: nothing is printed, and the command has done its work."""
+    for command, code in ((f"{plan}:table", 0), (f"{plan}:number", 2)):
+        shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "tidegate", "describe", command]
+        shown = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+        assert shown.returncode == code
+        assert "Traceback" not in shown.stderr
 
 
 def test_json_has_no_numbers_that_json_has_not(endpoint: tuple[str, Listener]) -> None:

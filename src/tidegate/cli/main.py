@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     try:
         code = int(parsed.run(parsed))
-        sys.stdout.flush()
+        print(end="", flush=True)  # there may be no output at all, if a shell has closed it
     except TidegateError as error:
         print(f"tidegate: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from tidegate import check_upgrade
-from tidegate.cli.given import add_settings, made, session
+from tidegate.cli.given import add_settings, is_endpoint, made, session
+from tidegate.errors import DefinitionError
 from tidegate.spec.missing import require_pyspark
 
 REFUSED = 1
@@ -28,6 +29,11 @@ def run(parsed: argparse.Namespace) -> int:
 
     Raises TidegateError if the plan cannot be found or built, CheckpointError if there is no state to read.
     """
+    if is_endpoint(parsed.checkpoint):
+        raise DefinitionError(
+            f"check-upgrade takes a checkpoint, not an endpoint ({parsed.checkpoint}), which knows metrics alone. Give "
+            "the checkpointLocation of the query."
+        )
     require_pyspark("check-upgrade")
     table = made(parsed.plan, lambda: session(parsed.conf, parsed.checkpoint))
     found = check_upgrade(session(parsed.conf, parsed.checkpoint), parsed.checkpoint, table)
