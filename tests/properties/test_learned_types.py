@@ -119,7 +119,9 @@ class Draw:
     def windows(self) -> str:
         random = self.random
         windows = random.choice(["", *WINDOWS]).format(grace=random.choice([0, 3, 10]))
-        steps = '.map_values({"x": "x", "y": "y"})' if chance(random, 30) else ""
+        typed = f'{{"x": lambda row: row["x"], "y": "y"}}, types={{"x": {TYPES[self.columns["x"]][0]}}}'
+        named = '{"x": "x", "y": "y"}'
+        steps = f".map_values({random.choice([named, typed])})" if chance(random, 30) else ""
         code = self.source("stream", "one", "ONE") + steps + ".group_by_key()"
         code += f".windowed_by({windows})" if windows else ""
         on_close = windows and chance(random, 30)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from hypothesis import given
 import tidegate as tg
 from oracle import Row
 from properties import cases
+from tidegate.spec.types import arrow_type
 from tidegate.testing import TopologyTestDriver, Window
 
 CLOSES = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
@@ -80,6 +83,42 @@ def test_new_values_take_the_place_of_the_old_ones(mapper: Any) -> None:
 def test_a_column_can_be_renamed_and_retyped() -> None:
     table = events().map_values({"x": "v"}, types={"x": "double"})
     assert piped(table, record("a", 3, 1)) == [{"k": "a", "ts": 1, "x": 3.0}]
+
+
+# Types that a value alone does not tell, with a value of each.
+DECLARED: dict[str, tuple[Any, Any]] = {
+    "whole": ("decimal(38,0)", Decimal(10**30)),
+    "fraction": ("decimal(38,38)", Decimal("0.1234567890123456789")),
+    "map": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    "map of texts": (pa.map_(pa.string(), pa.string()), [("a", "b")]),
+    "wall clock": (pa.timestamp("us"), datetime(2026, 7, 1, 2, 30)),  # noqa: DTZ001 - no zone, as the type
+    "nested": (
+        pa.struct([("d", pa.decimal128(38, 0)), ("m", pa.map_(pa.string(), pa.int8()))]),
+        {"d": 10**30, "m": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DECLARED)
+def test_columns_have_the_types_that_their_steps_declare(kind: str) -> None:
+    """Also those of records without a schema: their values become values of Python behind the steps."""
+    declared, value = DECLARED[kind]
+    mapped = events().map_values({"x": lambda row: value}, types={"x": declared}).filter(lambda row: True)
+    (row,) = piped(mapped.group_by_key().agg(last=tg.last("x"), all=tg.collect_list("x")), record("a", 1, 0))
+    assert (row["last"], row["all"]) == (value, [value])
+    both = mapped.group_by_key().cogroup(lambda key, row, found: row["x"])
+    assert [row["aggregate"] for row in piped(both.aggregate(lambda: None, type=declared), record("a", 1, 0))] == [
+        value
+    ]
+    if not pa.types.is_nested(arrow_type(declared)):
+        (row,) = piped(events().select_key(lambda row: value, type=declared).group_by_key().count(), record("a", 1, 0))
+        assert row["key"] == value
+
+
+def test_a_mean_has_the_digits_of_the_declared_type() -> None:
+    mapped = events().map_values(lambda row: {"x": Decimal(row["v"])}, types={"x": "decimal(10,2)"})
+    *_, last = piped(mapped.group_by_key().agg(x=tg.mean("x")), *(record("a", v, 0) for v in (1, 1, 2)))
+    assert str(last["x"]) == "1.333333"
 
 
 def test_another_key() -> None:

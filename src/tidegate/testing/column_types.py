@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -46,8 +46,12 @@ class Types:
         """Whether the type of each column, and of each part of it, is known."""
         return not any(map(_unknown, self.columns.values()))
 
-    def learn(self, records: Sequence[Record]) -> None:
-        """Learn the types of columns, and of parts of nested ones, that were not known or had no value yet."""
+    def learn(self, records: Sequence[Record], declared: Mapping[str, pa.DataType] | None = None) -> None:
+        """Learn the types of columns, and of parts of nested ones, that were not known or had no value yet.
+
+        `declared`: the types that steps declare of new columns; values do not tell these.
+        """
+        told = declared or {}
         unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
         for record in records:
             for name, value in record.items():
@@ -55,10 +59,11 @@ class Types:
                     continue
                 if name not in self.columns:
                     _check_name(name)
-                    self.columns[name] = pa.null()
-                    unknown.add(name)
+                    self.columns[name] = pa.null() if name.startswith(ROW) else told.get(name, pa.null())
+                    if _unknown(self.columns[name]):
+                        unknown.add(name)
                 if name.startswith(ROW) and value is not None:
-                    self.columns[name] = _grown(self.columns[name], value)
+                    self.columns[name] = _grown(self.columns[name], value, _fields(told.get(name)))
                 elif name in unknown and value is not None:
                     self.columns[name] = _with(self.columns[name], _type_of(name, value))
                     if not _unknown(self.columns[name]):
@@ -139,15 +144,20 @@ def _with(known: pa.DataType, found: pa.DataType) -> pa.DataType:
         return known  # the value is rejected when its column is built
 
 
-def _grown(known: pa.DataType, record: Record) -> pa.DataType:
+def _grown(known: pa.DataType, record: Record, declared: Mapping[str, pa.DataType]) -> pa.DataType:
     """The struct type of a column of whole records, with the columns of this record added."""
-    fields = (
-        {known.field(i).name: known.field(i).type for i in range(known.num_fields)} if pa.types.is_struct(known) else {}
-    )
+    fields = _fields(known)
     for name, value in record.items():
-        before = fields.get(name, pa.null())
+        before = fields.get(name, declared.get(name, pa.null()))
         fields[name] = before if value is None or not _unknown(before) else _with(before, _type_of(name, value))
     return pa.struct(list(fields.items()))
+
+
+def _fields(kind: pa.DataType | None) -> dict[str, pa.DataType]:
+    """The types of a struct's fields by name; none if `kind` is no struct."""
+    if kind is None or not pa.types.is_struct(kind):
+        return {}
+    return {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
 
 
 def _type_of(name: str, value: Any) -> pa.DataType:

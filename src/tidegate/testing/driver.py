@@ -177,7 +177,7 @@ class TopologyTestDriver:
         sides = [self._nodes[entry.place].op.of_side(entry.side) for entry in entries]
         taken = [numbered(side, found, self._piped) for side, found in zip(sides, taken, strict=True)]
         for entry, found in zip(entries, taken, strict=True):
-            entry.types.learn(found)
+            entry.types.learn(found, entry.inputs.declared(stream))
         self._step(entries, taken, len(records))
 
     def drain(self) -> None:

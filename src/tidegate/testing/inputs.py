@@ -11,7 +11,9 @@ from tidegate.errors import AggregationError
 from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream
-from tidegate.spec.steps import Filter, MapValues
+from tidegate.spec.columns import ROW
+from tidegate.spec.steps import Filter, MapValues, OneColumn, SelectKey
+from tidegate.spec.types import arrow_type
 from tidegate.testing.column_types import Types
 from tidegate.testing.records import INPUT, Record, as_dicts
 
@@ -67,6 +69,13 @@ class Inputs:
         numbered = any(map(_numbered, self.branches))
         return Types(columns, self.branches[0] in declared, numbered, frozenset(columns))
 
+    def declared(self, name: str | None) -> dict[str, pa.DataType]:
+        """The types that steps declare of the columns behind all steps, for the streams with this source."""
+        found: dict[str, pa.DataType] = {}
+        for branch in self._named(name):
+            found = _declared(branch) | found
+        return {field.name: field.type for field in plain_columns(pa.schema(list(found.items())).empty_table()).schema}
+
     def take(self, records: Sequence[Record], name: str | None, start: int) -> list[Record]:
         """The records piped into `name` after the steps of each stream with this source, in order."""
         taken = [entry for branch in self._named(name) for entry in self._through(branch, records, start)]
@@ -111,6 +120,21 @@ def _after_steps(stream: Stream, types: Types) -> pa.Schema:
         elif not isinstance(step, Filter):
             rows = map_filter.apply_steps([step], rows)
     return rows.schema
+
+
+def _declared(stream: Stream) -> dict[str, pa.DataType]:
+    """The columns behind the steps whose types a step declares."""
+    columns: dict[str, pa.DataType] = {}
+    for step in stream.steps:
+        if isinstance(step, MapValues):
+            kept = {name: kind for name, kind in columns.items() if name in step.kept}
+            columns = kept | {name: arrow_type(kind) for name, kind in step.types}
+        elif isinstance(step, SelectKey):
+            columns[step.name] = arrow_type(step.type)
+        elif isinstance(step, OneColumn):
+            kept = {name: kind for name, kind in columns.items() if name in step.kept}
+            columns = kept | {f"{ROW}{step.number}": pa.struct(list(columns.items()))}
+    return columns
 
 
 def _typed(stream: Stream) -> bool:

@@ -171,7 +171,7 @@ class _Source:
 
     def learn(self, records: Sequence[Record]) -> None:
         if not self.types.declared:
-            self.types.learn(self.inputs.take(records, None, 0))
+            self.types.learn(self.inputs.take(records, None, 0), self.inputs.declared(None))
 
 
 @dataclass(frozen=True)
