@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -119,6 +119,61 @@ def test_a_mean_has_the_digits_of_the_declared_type() -> None:
     mapped = events().map_values(lambda row: {"x": Decimal(row["v"])}, types={"x": "decimal(10,2)"})
     *_, last = piped(mapped.group_by_key().agg(x=tg.mean("x")), *(record("a", v, 0) for v in (1, 1, 2)))
     assert str(last["x"]) == "1.333333"
+
+
+# Expressions that Arrow does not compute of the type null, a value for them, and what they give for it and for null.
+OF_TYPES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "text": (pc.utf8_upper(pc.field("x")), "ab", "AB", None),
+    "text with a default": (pc.coalesce(pc.utf8_upper(pc.field("x")), pc.scalar("none")), "ab", "AB", "none"),
+    "default": (pc.coalesce(pc.field("x"), pc.scalar("none")), "ab", "ab", "none"),
+    "number with a default": (pc.coalesce(pc.field("x"), pc.scalar(7)), 3, 3, 7),
+    "one of texts": (pc.field("x").isin(["ab"]), "ab", True, False),
+    "one of numbers": (pc.field("x").isin([3]), 3, True, False),
+    "negation": (~pc.field("x"), True, False, None),
+    "conjunction": (pc.field("x") & (pc.field("v") > 0), True, True, None),
+    "year": (pc.year(pc.field("x")), datetime(2026, 7, 1, tzinfo=UTC), 2026, None),
+    "length of a list": (pc.list_value_length(pc.field("x")), [5], 1, None),
+    "field": (pc.utf8_upper(pc.field("x", "y")), {"y": "ab"}, "AB", None),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        (case, how)
+        for case in OF_TYPES
+        for how in ("records", "results", "a silent table")
+        if (case, how) != ("field", "a silent table")  # whose structs are not known
+    ],
+)
+def test_an_expression_over_a_column_without_a_value_so_far(case: str, how: str) -> None:
+    """The test driver does not know the type of such a column. On Spark its type is known, and the values are null."""
+    expression, value, found, of_null = OF_TYPES[case]
+    null = {"y": None} if isinstance(value, dict) else None
+    users = tg.table("users", key="k", timestamp="ts")
+    plans: dict[str, Any] = {
+        "records": events().map_values({"o": expression, "w": "v"}),
+        "results": events().group_by_key().agg(x=tg.last("x"), v=tg.last("v")).map_values({"o": expression, "w": "v"}),
+        "a silent table": events().left_join(users).map_values({"o": expression, "w": "v"}),
+    }
+    driver = TopologyTestDriver(plans[how])
+    if how == "a silent table":
+        driver.pipe_input({"k": "a", "v": 1, "ts": 0}, "events")
+        driver.pipe_input({"k": "a", "x": value, "ts": 0}, "users")
+        driver.pipe_input({"k": "a", "v": 1, "ts": 0}, "events")
+    else:
+        driver.pipe_input(record("a", 1, 0, x=null))
+        driver.pipe_input(record("a", 1, 0, x=value))
+    assert [(row["o"], row["w"]) for row in driver.read_output()] == [(of_null, 1), (found, 1)]
+
+
+def test_columns_of_a_silent_table_behind_a_function_of_texts() -> None:
+    both = (pc.utf8_upper(pc.field("x")) == "AB") & pc.field("y").is_valid()
+    driver = TopologyTestDriver(events().left_join(tg.table("users", key="k", timestamp="ts")).map_values({"o": both}))
+    driver.pipe_input({"k": "a", "v": 1, "ts": 0}, "events")
+    driver.pipe_input({"k": "a", "x": "ab", "y": 1, "ts": 0}, "users")
+    driver.pipe_input({"k": "a", "v": 1, "ts": 0}, "events")
+    assert [row["o"] for row in driver.read_output()] == [False, True]
 
 
 def test_another_key() -> None:

@@ -188,8 +188,13 @@ def unknown_column(step: Step, columns: Sequence[str]) -> str | None:
 def _unknown_field(expression: Any, columns: Sequence[str]) -> str | None:
     import pyarrow as pa
 
-    error = refusal_of(expression, pa.schema([(name, pa.null()) for name in columns]))
-    return None if error is None else no_such_field(error, columns)
+    from tidegate.spec.types import LIKELY
+
+    for kind in (pa.null(), *LIKELY):  # a function that does not take one of them hides the fields behind it
+        error = refusal_of(expression, pa.schema([(name, kind) for name in columns]))
+        if error is None or (name := no_such_field(error, columns)) is not None:
+            return None if error is None else name
+    return None
 
 
 def computed(expression: Any, rows: pa.Table) -> pa.ChunkedArray:

@@ -27,6 +27,9 @@ _ATOMIC = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
 }
+LIKELY = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us", "UTC"), pa.list_(pa.null()))
+"""Types that a column may have of which only nulls are known: few functions of Arrow take the type null."""
+
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _ARRAY = re.compile(r"array<(.+)>")
 

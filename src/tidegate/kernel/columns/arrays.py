@@ -65,17 +65,17 @@ def plain_columns(rows: pa.Table) -> pa.Table:
 
 def _without_view(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _plain(kind.value_type, _without_view), kind.ordered)
+        return pa.dictionary(kind.index_type, with_each_type(kind.value_type, _without_view), kind.ordered)
     if pa.types.is_string_view(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _without_dictionary(kind: pa.DataType) -> pa.DataType:
-    return _plain(kind.value_type, _without_dictionary) if pa.types.is_dictionary(kind) else kind
+    return with_each_type(kind.value_type, _without_dictionary) if pa.types.is_dictionary(kind) else kind
 
 
-def _plain(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def with_each_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """The type `kind` with `change` for each of its atomic types."""
     if pa.types.is_struct(kind):
         return pa.struct([_changed(kind.field(at), change) for at in range(kind.num_fields)])
@@ -89,7 +89,7 @@ def _plain(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> p
 
 
 def _changed(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
-    return field.with_type(_plain(field.type, change))
+    return field.with_type(with_each_type(field.type, change))
 
 
 def as_type(column: Column, kind: pa.DataType) -> Column:
@@ -122,7 +122,7 @@ def raw(column: Column) -> Column:
 
     Spark has texts that are no UTF-8, and instants past the year 9999. Values are equal if and only if these are.
     """
-    return as_type(column, _plain(column.type, _raw))
+    return as_type(column, with_each_type(column.type, _raw))
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:

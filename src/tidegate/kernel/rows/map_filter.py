@@ -7,7 +7,9 @@ values, `timestamp` (ms) and, where it can be a tombstone, `deleted`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
-from tidegate.kernel.columns.arrays import array
+from tidegate.kernel.columns.arrays import array, as_schema, with_each_type
 from tidegate.kernel.rows.conversion import MISFITS, MisfitError, as_python, converter, fitted
 from tidegate.spec.columns import (
     DELETED,
@@ -42,11 +44,14 @@ from tidegate.spec.steps import (
     no_such_field,
     takes_key,
 )
-from tidegate.spec.types import arrow_type
+from tidegate.spec.types import LIKELY, arrow_type
 
 PLACE, WALL_CLOCK, SEEN = OURS + "place", OURS + "wall_clock", OURS + "seen"
 OWN = (PLACE, WALL_CLOCK, SEEN, ROW_ID)
 """Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw, ids."""
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
+"""Arrow's errors for an expression that it cannot compute."""
 
 Record: TypeAlias = dict[str, Any]
 Taker: TypeAlias = Callable[[Step, Record, Any], Any]
@@ -277,10 +282,31 @@ def _typed(step: Step, name: str, values: list[Any], kind: pa.DataType | None) -
 def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
     try:
         return computed(expression, rows)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
+    except _REFUSALS as error:
+        if (found := _of_unknown(expression, rows)) is not None:
+            return found
         said = str(error).partition("\n")[0]
         missing = no_such_field(error, rows.schema.names)
         raise _cannot(step, said if missing is None else f"{_no_column(missing, rows)} ({said})") from None
+
+
+def _of_unknown(expression: Any, rows: pa.Table) -> pa.ChunkedArray | None:
+    """The values of an expression over rows with nulls of unknown type, read as nulls of a likely type.
+
+    None if there are no such nulls, or no likely type fits. In the test driver a column has no type before its first
+    value.
+    """
+    for kind in LIKELY:
+        likely = [field.with_type(with_each_type(field.type, partial(_known_as, kind))) for field in rows.schema]
+        if pa.schema(likely).equals(rows.schema):
+            return None
+        with suppress(*_REFUSALS):
+            return computed(expression, as_schema(rows, pa.schema(likely)))
+    return None
+
+
+def _known_as(likely: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    return likely if pa.types.is_null(kind) else kind
 
 
 def _no_column(name: str, rows: pa.Table) -> str:
