@@ -241,6 +241,24 @@ def test_a_step_that_names_a_column_that_is_not_there(step: Callable[[Any], Any]
     assert "there is no column 'amuont', only k, ts, amount" in str(late.value)
 
 
+@pytest.mark.parametrize("name", ["unit price", "price (EUR)", "a) b", "x.y`z", "two\nlines", "Name(x)"])
+def test_a_missing_column_may_have_any_name(name: str) -> None:
+    reads = f"reads the column {name!r}"
+    for field in (pc.field(name), pc.field(name, "part")):
+        with pytest.raises(tg.DefinitionError) as caught:
+            TYPED.filter(field.is_valid())
+        assert f"{reads}, which the stream does not have" in str(caught.value)
+    with pytest.raises(tg.DefinitionError) as caught:
+        TYPED.join(tg.table("t", key="k", timestamp="ts", schema=SCHEMA), value_joiner={"x": pc.field("right", name)})
+    assert f"{reads} of the right side, which does not have it" in str(caught.value)
+    # Nothing is known of a silent side, so its columns are null.
+    driver = TopologyTestDriver(
+        STREAM.left_join(tg.table("t", key="k", timestamp="ts")).filter(pc.field(name).is_null())
+    )
+    driver.pipe_input(RECORD, "events")
+    assert [row["k"] for row in driver.read_output()] == ["A"]
+
+
 @pytest.mark.parametrize(
     ("table", "columns"),
     [

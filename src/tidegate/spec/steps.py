@@ -166,9 +166,10 @@ def map_values_of(
     return MapValues(mapper, key, kept, given)
 
 
-_NO_SUCH_FIELD = re.compile(r"No match for (FieldRef\.\S+(?: FieldRef\.\S+)*)")
-"""Arrow's error text for a missing column, or a missing field in a column."""
-_NAME = re.compile(r"Name\((.+?)\)")
+_NO_SUCH_FIELD = re.compile(
+    r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\(FieldRef\.Name\((.*?)\)\)) in ", re.DOTALL
+)
+"""Arrow's error text for a missing column, or a missing field in a column. A name may hold spaces and brackets."""
 
 
 def unknown_column(step: Step, columns: Sequence[str]) -> str | None:
@@ -226,7 +227,10 @@ def no_such_field(error: Exception, columns: Sequence[str]) -> str | None:
 def no_such_fields(error: Exception) -> list[str]:
     """The path of names (column, field in it) that Arrow did not find; empty if `error` is about something else."""
     found = _NO_SUCH_FIELD.search(str(error))
-    return _NAME.findall(found[1]) if found else []
+    if found is None:
+        return []
+    one, path = found.groups()
+    return [one] if path is None else path.partition(") FieldRef.FieldPath(")[0].split(") FieldRef.Name(")
 
 
 def text_of(how: Any) -> str:
