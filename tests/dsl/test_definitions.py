@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 
 WINDOWS = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
 RESERVED = ["window", "timestamp", "deleted", "output"]
@@ -154,6 +154,44 @@ def test_a_declared_schema_is_checked() -> None:
         DefinitionTypeError,
         "`schema` is {'user': 'string'}, not a pyarrow.Schema. Use pyarrow.schema([...]).",
     )
+
+
+@pytest.mark.parametrize("schema", [pa.struct([("user", pa.string()), ("ts", pa.int64())]), {"user": "string"}])
+def test_a_schema_is_one_of_pyarrow(schema: Any) -> None:
+    """Other things have names too, such as a struct, or a schema of Spark."""
+    refuses(
+        lambda: stream(schema=schema),
+        DefinitionTypeError,
+        f"`schema` is {schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).",
+    )
+
+
+@pytest.mark.parametrize("types", ["long", [("x", "long")], pa.schema([("x", pa.int64())]), 5])
+def test_types_are_given_by_column(types: Any) -> None:
+    said = f"`types` is {in_one_line(types)}, not a dict. Give the type of each column by its name, for example "
+    for make in (
+        lambda: stream().map_values(dict, types=types),
+        lambda: table().map_values({"x": "x"}, types=types),
+        lambda: table().join(table(), types=types),
+        lambda: stream().join(table(), value_joiner=lambda left, right: {}, types=types),
+    ):
+        refuses(make, DefinitionTypeError, said + 'types={"total": "long"}.')
+
+
+@pytest.mark.parametrize("name", [5, b"x", ["a"], Column()])
+def test_a_name_is_a_text(name: Any) -> None:
+    for make in (stream, table):
+        said = f'`name` is {name!r}, not a text. Use for example name="clicks".'
+        refuses(lambda make=make: make(name=name), DefinitionTypeError, said)
+    for suppressed in (
+        tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()),
+        tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall"),
+    ):
+        refuses(
+            lambda suppressed=suppressed: suppressed.with_name(name),
+            DefinitionTypeError,
+            f"`name` is {name!r}, not a string.",
+        )
 
 
 def test_what_is_no_window_or_strategy_or_store() -> None:

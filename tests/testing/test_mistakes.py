@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -365,11 +366,27 @@ def test_a_value_joiner_that_names_a_column_that_is_not_there() -> None:
         )
 
 
+def test_a_column_of_a_record_that_is_called_by_a_number() -> None:
+    for stream in (STREAM, STREAM.filter(lambda row: True)):
+        with pytest.raises(tg.DefinitionTypeError, match=r"^A column of the records is called 5\. A name is a text"):
+            TopologyTestDriver(stream.group_by_key().count()).pipe_input({"k": "A", "ts": 0, 5: 1})
+
+
+@pytest.mark.parametrize("key", [pd.NA, np.array(["A", "B"])], ids=["NA", "array"])
+def test_a_function_that_gives_a_key_which_cannot_be_compared(key: Any) -> None:
+    mapped = STREAM.map_values(lambda row: {"k": key, "v": 1})
+    with pytest.raises(tg.AggregationError, match="for 'k', which is no value and must stay"):
+        TopologyTestDriver(mapped).pipe_input({"k": "A", "ts": 0})
+
+
 def test_a_record_without_the_key_of_a_stream_that_only_steps() -> None:
     driver = TopologyTestDriver(STREAM.filter(lambda row: True))
     with pytest.raises(tg.InputError, match=r"Record 0 has no column 'k', which the stream needs; it has 'ts'\."):
         driver.pipe_input({"ts": 0})
     assert driver.read_output() == []
+
+
+TWICE = pa.Table.from_arrays([pa.array(["A"]), pa.array(["B"]), pa.array([0])], names=["k", "k", "ts"])
 
 
 @pytest.mark.parametrize(
@@ -382,6 +399,8 @@ def test_a_record_without_the_key_of_a_stream_that_only_steps() -> None:
             marks=HANDED_OVER,
         ),
         ([pa.table({"k": ["A"], "ts": [0]})], "A record is a pyarrow Table (Table), not a dict of columns."),
+        (TWICE, "What was piped is a pyarrow Table with two columns 'k'. Rename or drop one of them."),
+        (pd.DataFrame([["A", "B", 0]], columns=["k", "k", "ts"]), "What was piped is a pandas DataFrame, which is no"),
         (["x" * 500], f"A record is '{'x' * 96}... (str), not a dict of columns."),
     ],
 )
@@ -430,6 +449,10 @@ def test_a_table_as_one_input_is_its_rows_one_after_the_other() -> None:
         (lambda: GROUPED.agg("x", "y"), "`agg` got 'x', 'y' without names. Give each aggregate by the name of its"),
         (lambda: GROUPED.count(5), 'The column of an aggregate is called 5. A name is a text, for example "total".'),  # type: ignore[arg-type]
         (lambda: TopologyTestDriver(GROUPED.count(), "x"), "`state` is 'x', not what a driver remembers. Give"),  # type: ignore[arg-type]
+        (
+            lambda: TopologyTestDriver(GROUPED.count(), initial_wall_clock_time="2026-01-01"),  # type: ignore[arg-type]
+            "`initial_wall_clock_time` is '2026-01-01', not epoch milliseconds or a datetime.",
+        ),
         (lambda: TopologyTestDriver(FRAME), "A driver runs a topology, not a pandas DataFrame. Give"),  # type: ignore[arg-type]
         (lambda: TopologyTestDriver(GROUPED), "A driver runs a topology, not <KGroupedStream events by k>. Give"),  # type: ignore[arg-type]
         (lambda: tg.stream(FRAME, key="k", timestamp="ts"), "`source` is a pandas DataFrame (DataFrame), not a Spark"),

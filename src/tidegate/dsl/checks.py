@@ -43,7 +43,9 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
     """Check the columns of an unbound stream with a declared schema. Raises DefinitionError or DefinitionTypeError."""
     if node.schema is None or node.frame is not None:
         return
-    if not hasattr(node.schema, "names"):
+    import pyarrow as pa  # here, because plans without schemas need no pyarrow
+
+    if not isinstance(node.schema, pa.Schema):
         raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
     for name in node.schema.names:
         check_user_name(name, "A column of the schema")

@@ -10,7 +10,7 @@ from tidegate.dsl import frames
 from tidegate.dsl.checks import check_column, check_columns, check_late_records, check_schema
 from tidegate.dsl.streams import KStream
 from tidegate.dsl.tables import KTable
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.plan import Changelog, Stream
 from tidegate.spec.clock import Clock
@@ -78,7 +78,7 @@ def stream(
         idle_advance=idle_advance,
         max_future_skew=max_future_skew,
     )
-    named = name or (source if isinstance(source, str) else "stream")
+    named = _named(name, source, "stream")
     node = _source(source, key, timestamp, (partition, offset), named, schema, clock=clock)
     return KStream(replace(node, late_records=check_late_records(late_records)))
 
@@ -127,7 +127,7 @@ def table(
     """
     if deleted is not None:
         deleted = check_column(deleted, "deleted")
-    named = name or (source if isinstance(source, str) else "table")
+    named = _named(name, source, "table")
     node = _source(source, key, timestamp, (partition, offset), named, schema, deleted=deleted)
     if deleted is not None:
         _check_deleted(node, deleted)
@@ -135,6 +135,13 @@ def table(
     if history_ms is not None and history_ms < 0:
         raise DefinitionError(f"`history` is {show_ms(history_ms)}: it must not be negative. Use for example '1 hour'.")
     return KTable(Changelog(node, deleted, history_ms))
+
+
+def _named(name: Any, source: Any, otherwise: str) -> str:
+    """The name of a source. Raises DefinitionTypeError if the given `name` is no text."""
+    if name is not None and not isinstance(name, str):
+        raise DefinitionTypeError(f'`name` is {in_one_line(name)}, not a text. Use for example name="clicks".')
+    return name or (source if isinstance(source, str) else otherwise)
 
 
 def _source(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import show_ms
 from tidegate.spec.columns import check_user_name
-from tidegate.spec.steps import MapValues, is_expression, no_such_fields, refusal_of, takes_key, text_of
+from tidegate.spec.steps import MapValues, declared_types, is_expression, no_such_fields, refusal_of, takes_key, text_of
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
 INNER, LEFT_JOIN, OUTER = HOWS = ("inner", "left", "outer")
@@ -271,10 +271,9 @@ def join_values_of(
     joiner: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
 ) -> JoinValues | None:
     """The step. Raises DefinitionTypeError for a wrong value joiner, DefinitionError for a column it cannot set."""
-    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
-
+    given = declared_types(types)
     if joiner is None:
-        if types:
+        if given:
             raise DefinitionError("`types` are of what a `value_joiner` gives, and there is none. Leave them out.")
         return None
     mapper = _mapper_of(joiner)
@@ -283,9 +282,6 @@ def join_values_of(
             raise DefinitionError(
                 f"The key column {name!r} has the name that a `value_joiner` gives to a side. Rename it."
             )
-    given = tuple((types or {}).items())
-    for _, kind in given:
-        arrow_type(kind)
     for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
         check_user_name(name, "A column that `value_joiner` gives")
         if name in kept:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.spec.columns import check_user_name
 
 if TYPE_CHECKING:
@@ -138,8 +138,6 @@ def map_values_of(
     mapper: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
 ) -> MapValues:
     """The step. Raises DefinitionTypeError for a wrong mapper, DefinitionError for a column that it cannot set."""
-    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
-
     if isinstance(mapper, Mapping):
         for name, how in mapper.items():
             if not (callable(how) or is_expression(how) or isinstance(how, str)):
@@ -153,9 +151,7 @@ def map_values_of(
             f"`mapper` is {mapper!r}. Use a function that takes the row and returns a dict of its new value columns, "
             "or a dict of them, each as a function, an expression or the name of a column."
         )
-    given = tuple((types or {}).items())
-    for _, kind in given:
-        arrow_type(kind)
+    given = declared_types(types)
     for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
         check_user_name(name, "A column that `mapper` gives")
         if name in kept:
@@ -164,6 +160,21 @@ def map_values_of(
                 "are. Use another name, or select_key for another key."
             )
     return MapValues(mapper, key, kept, given)
+
+
+def declared_types(types: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
+    """The argument `types`, checked. Raises DefinitionTypeError unless it is a dict of types by column."""
+    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+    if types is not None and not isinstance(types, Mapping):
+        raise DefinitionTypeError(
+            f"`types` is {in_one_line(types)}, not a dict. Give the type of each column by its name, for example "
+            'types={"total": "long"}.'
+        )
+    given = tuple((types or {}).items())
+    for _, kind in given:
+        arrow_type(kind)
+    return given
 
 
 _NO_SUCH_FIELD = re.compile(

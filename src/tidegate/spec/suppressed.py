@@ -293,11 +293,14 @@ class UntilWindowCloses:
         Returns:
             The suppression.
 
+        Raises:
+            DefinitionTypeError: The name is no text.
+
         Examples:
             >>> tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()).with_name("final").name
             'final'
         """
-        return replace(self, name=name)
+        return replace(self, name=_text(name))
 
     def __str__(self) -> str:
         return f"until window closes, buffer {self.buffer}"
@@ -334,12 +337,15 @@ class UntilTimeLimit:
         Returns:
             The suppression.
 
+        Raises:
+            DefinitionTypeError: The name is no text.
+
         Examples:
             >>> calm = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall")
             >>> calm.with_name("calm").name
             'calm'
         """
-        return replace(self, name=name)
+        return replace(self, name=_text(name))
 
     def __str__(self) -> str:
         return (
@@ -428,6 +434,12 @@ class Suppressed:
         _one_of("clock", clock, ("stream", "wall"))
         _one_of("measured_from", measured_from, ("first_update", "latest_update", "window_start"))
         return UntilTimeLimit(limit_ms, buffer, clock, measured_from)
+
+
+def _text(name: str) -> str:
+    if not isinstance(name, str):
+        raise DefinitionTypeError(f"`name` is {name!r}, not a string.")
+    return name
 
 
 def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> None:

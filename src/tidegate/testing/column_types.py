@@ -125,7 +125,7 @@ def _of_instants(kind: pa.DataType) -> Converter:
 
 
 def _check_name(name: str) -> None:
-    if name not in OWN and name != VALUE and not name.startswith(ROW):
+    if not isinstance(name, str) or (name not in OWN and name != VALUE and not name.startswith(ROW)):
         check_user_name(name, "A column of the records")
 
 

@@ -67,7 +67,7 @@ class TopologyTestDriver:
         tuning: Small sizes inside the kernel, for tests of tidegate itself.
 
     Raises:
-        DefinitionTypeError: `state` is not the state of a driver.
+        DefinitionTypeError: `state` is not the state of a driver, or `initial_wall_clock_time` is no instant.
         CheckpointError: The state has another number of operators, or its records were in another order.
 
     Examples:
@@ -85,6 +85,11 @@ class TopologyTestDriver:
         initial_wall_clock_time: int | datetime = 0,
         tuning: Tuning = DEFAULT,
     ) -> None:
+        if isinstance(initial_wall_clock_time, bool) or not isinstance(initial_wall_clock_time, int | datetime):
+            raise DefinitionTypeError(
+                f"`initial_wall_clock_time` is {in_one_line(initial_wall_clock_time)}, not epoch milliseconds or a "
+                "datetime."
+            )
         self._tuning = tuning
         self._plan, self._nodes = operators(table)
         self._entries = entries_of(self._plan, self._nodes)

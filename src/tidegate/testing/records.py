@@ -31,13 +31,18 @@ def as_table(records: Any) -> pa.Table | None:
         return None
     try:
         table = pa.table(records)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
             f"What was piped is {in_one_line(records)}, which is no table of records: {error}. Give an Arrow table or "
             "a frame that has the columns of the stream, or records as dicts."
         ) from None
     # An unnamed pandas index is not a column.
-    return plain_columns(table.select([name for name in table.schema.names if not _INDEX.fullmatch(name)]))
+    names = [name for name in table.schema.names if not _INDEX.fullmatch(name)]
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise InputError(
+            f"What was piped is {in_one_line(records)} with two columns {twice!r}. Rename or drop one of them."
+        )
+    return plain_columns(table.select(names))
 
 
 def as_dicts(rows: pa.Table, what: str, kind: type[TidegateError]) -> list[dict[str, Any]]:

@@ -225,7 +225,10 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
 def _same(value: Any, other: Any) -> bool:
     """Whether two values are equal; a NaN equals another NaN, as in keys."""
     both_nan = all(isinstance(one, float | np.floating) and np.isnan(one) for one in (value, other))
-    return both_nan or bool(value == other)
+    try:
+        return both_nan or bool(value == other)
+    except (TypeError, ValueError):  # of an array, or of what pandas has for a null
+        return False
 
 
 def _called(step: Step, function: Callable[..., Any], rows: pa.Table, taken: Taker) -> list[Any]:
