@@ -177,6 +177,15 @@ def test_columns_that_a_function_leaves_as_they_are_keep_their_types(declared: b
     assert [(row["k"], row["largest"]) for row in driver.read_output()] == [(LARGE, 13.0), (LARGE, 13.0)]
 
 
+@pytest.mark.parametrize("inside", [lambda v: v, lambda v: [v], lambda v: {"price": v}, lambda v: [{"prices": [v]}]])
+def test_decimals_inside_values_may_have_more_digits_later(inside: Callable[[Any], Any]) -> None:
+    driver = TopologyTestDriver(GROUPED.agg(last=tg.last("v")))
+    given = [inside(Decimal(text)) for text in ("1.5", "12.25", "-7", "100000.123456")]
+    for value in given:
+        driver.pipe_input({"k": "A", "ts": 0, "v": value})
+    assert [row["last"] for row in driver.read_output()] == given
+
+
 def test_a_column_of_a_table_without_values_gets_its_type_later() -> None:
     driver = TopologyTestDriver(STREAM.map_values({"w": pc.field("v") * 2}).group_by_key().agg(largest=tg.max("w")))
     for v in (None, 1.25):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.instants import instant_ms
-from tidegate.kernel.columns.arrays import plain_columns
+from tidegate.kernel.columns.arrays import plain_columns, with_each_type
 from tidegate.kernel.rows.conversion import MISFITS, Converter, converter
 from tidegate.spec.columns import ROW, VALUE, check_user_name
 from tidegate.testing.records import INPUT, OWN, Record
@@ -160,13 +160,20 @@ def _fields(kind: pa.DataType | None) -> dict[str, pa.DataType]:
     return {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
 
 
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """`_DECIMAL` for a decimal with fewer digits: the next value may have more than this one."""
+    if not pa.types.is_decimal(kind) or kind.scale > _DECIMAL.scale:
+        return kind
+    return kind if kind.precision - kind.scale > _DECIMAL.precision - _DECIMAL.scale else _DECIMAL
+
+
 def _type_of(name: str, value: Any) -> pa.DataType:
     if isinstance(value, Decimal):
         return _DECIMAL
     if isinstance(value, datetime):
         return _TIMESTAMP
     try:
-        return pa.array([value]).type
+        return with_each_type(pa.array([value]).type, _wide)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InputError(
             f"The column {name!r} holds {value!r} ({type(value).__name__}), which no column can hold: {error}. "
