@@ -84,6 +84,23 @@ def test_a_computed_key_does_not_hide_the_window_of_a_change() -> None:
         counts().to_stream().select_key(lambda row: "A", name="window")
 
 
+@pytest.mark.parametrize("name", ["window", "timestamp", "deleted", "output"])
+def test_a_value_of_a_table_that_is_called_as_a_column_of_results(name: str) -> None:
+    """It would hide that column, or be hidden by it: Spark's frames may not have it either."""
+    table = tg.table("users", key="k", timestamp="ts", deleted="gone")
+    for plan in (table, table.filter(lambda row: True), table.group_by("v").count()):
+        driver = TopologyTestDriver(plan)
+        with pytest.raises(tg.DefinitionError) as caught:
+            driver.pipe_input({"k": "A", "ts": 1, "v": 1, "gone": False, name: 7})
+        assert str(caught.value) == (
+            f"table: a row would have a value column {name!r}, a name that rows of a result use themselves (window, "
+            f"timestamp, deleted, output). Rename it, for example to '{name}_in'."
+        )
+    driver = TopologyTestDriver(tg.table("users", key="k", timestamp="timestamp", deleted="deleted"))
+    driver.pipe_input({"k": "A", "timestamp": 1, "v": 1, "deleted": False})
+    assert driver.read_output() == [{"k": "A", "v": 1, "timestamp": 1, "deleted": False}]
+
+
 def test_a_value_called_output_beside_outputs() -> None:
     table = counts()
     mapped = table.map_values({"output": "count"})

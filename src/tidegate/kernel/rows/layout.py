@@ -276,8 +276,19 @@ class Layout:
         if self.op.joined is not None:
             return self._joined_types
         if not self.op.aggregations:
-            return {name[2:]: self.schema.field(name).type for name in self.values}
+            return self._table_types
         return {name: a.result_type for (name, _), a in zip(self.op.aggregations, self.accumulators, strict=True)}
+
+    @property
+    def _table_types(self) -> dict[str, pa.DataType]:
+        found = {name[2:]: self.schema.field(name).type for name in self.values}
+        for name in RESULT_COLUMNS:
+            if name in found:
+                raise DefinitionError(
+                    f"table: a row would have a value column {name!r}, a name that rows of a result use themselves "
+                    f"({', '.join(RESULT_COLUMNS)}). Rename it, for example to {name + '_in'!r}."
+                )
+        return found
 
     @property
     def _joined_types(self) -> dict[str, pa.DataType]:
