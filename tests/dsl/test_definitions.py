@@ -166,6 +166,32 @@ def test_a_schema_is_one_of_pyarrow(schema: Any) -> None:
     )
 
 
+def test_a_schema_whose_columns_cannot_be_told_apart_or_cannot_be_keys() -> None:
+    columns: list[tuple[str, pa.DataType]] = [
+        ("user", pa.string()),
+        ("ts", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+    ]
+    refuses(
+        lambda: stream(schema=pa.schema([*columns, ("tags", pa.string())])),
+        DefinitionError,
+        "The schema has two columns 'tags'. Rename or drop one of them.",
+    )
+    schema = pa.schema(columns)
+    for make in (
+        lambda: stream(schema=schema, key="tags"),
+        lambda: stream(schema=schema).group_by("tags"),
+        lambda: stream(schema=schema).select_key("tags"),
+        lambda: table(schema=schema, key=["user", "tags"]),
+    ):
+        refuses(
+            make,
+            DefinitionError,
+            "The key column 'tags' is list<item: string> in the schema: a key must be of an atomic type. Give its "
+            "parts as several key columns.",
+        )
+
+
 @pytest.mark.parametrize("types", ["long", [("x", "long")], pa.schema([("x", pa.int64())]), 5])
 def test_types_are_given_by_column(types: Any) -> None:
     said = f"`types` is {in_one_line(types)}, not a dict. Give the type of each column by its name, for example "

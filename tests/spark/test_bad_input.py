@@ -178,6 +178,13 @@ def test_columns_of_types_that_cannot_serve(events: DataFrame, arguments: dict[s
     assert str(caught.value).startswith(message)
 
 
+def test_rows_that_are_grouped_by_a_list_are_refused_when_the_plan_is_made(events: DataFrame) -> None:
+    rows = tg.stream(events, key="user", timestamp="ts").group_by_key().agg(users=tg.collect_list("user"))
+    for grouped in (rows.group_by("users"), rows.to_stream().group_by("users")):
+        with pytest.raises(tg.DefinitionError, match=r"^The key column 'users' is list<.*: a key must be of an atomic"):
+            grouped.count().to_df()
+
+
 def test_a_source_that_is_no_dataframe() -> None:
     with pytest.raises(tg.DefinitionTypeError, match=r"`source` is \[\] \(list\), not a Spark DataFrame\. Use one, or"):
         tg.stream([], key="user", timestamp="ts")

@@ -192,3 +192,12 @@ def test_a_store_whose_rows_have_a_column_of_a_store(name: str) -> None:
     with pytest.raises(tg.DefinitionError, match=rf"The store '{told}' has a column '{name}', a name that rows of a"):
         driver.read_state(told)
     assert [row[name] for row in driver.read_state(store)] == [1]
+
+
+# --- keys of types that no key can have ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["array<int>", pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64())])
+def test_a_computed_key_of_a_nested_type_is_refused_when_it_is_written(kind: Any) -> None:
+    with pytest.raises(tg.DefinitionError, match=r"^`type` is .*, and a key must be of an atomic type, not "):
+        events().select_key(lambda row: row["v"], type=kind)

@@ -49,6 +49,8 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
         raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
     for name in node.schema.names:
         check_user_name(name, "A column of the schema")
+        if node.schema.names.count(name) > 1:
+            raise DefinitionError(f"The schema has two columns {name!r}. Rename or drop one of them.")
     named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
     named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
     named.append(("deleted", deleted))
@@ -57,6 +59,12 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
             raise DefinitionError(
                 f"`{argument}` is {name!r}, but the schema has no such column. "
                 f"Its columns are {', '.join(node.schema.names)}."
+            )
+    for name in node.key:
+        if pa.types.is_nested(kind := node.schema.field(name).type):
+            raise DefinitionError(
+                f"The key column {name!r} is {kind} in the schema: a key must be of an atomic type. Give its parts as "
+                "several key columns."
             )
 
 

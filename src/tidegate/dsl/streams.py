@@ -114,9 +114,15 @@ class KStream(Result):
             'rome'
         """
         if len(key) == 1 and callable(key[0]):
-            from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+            import pyarrow as pa  # here, because few streams have a computed key
 
-            arrow_type(type)
+            from tidegate.spec.types import arrow_type
+
+            if pa.types.is_nested(kind := arrow_type(type)):
+                raise DefinitionError(
+                    f"`type` is {type!r}, and a key must be of an atomic type, not {kind}. Give its parts as several "
+                    'columns, map_values({"a": ..., "b": ...}), and then select_key("a", "b").'
+                )
             check_user_name(check_column(name, "name"), "The key that `name`")
             _check_new_key(self.node, name)
             stepped = self.node.then(SelectKey(key[0], public_key(self.node.key), name, type))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import array, ints
 from tidegate.kernel.rows import map_filter
+from tidegate.kernel.rows.layout import check_atomic
 from tidegate.plan import Operation, Stream
 from tidegate.spec.steps import Filter
 
@@ -49,7 +49,7 @@ def _columns(op: Operation, stream: Stream, rows: pa.Table) -> dict[str, Any]:
     for name in used:
         if name not in names:
             raise DefinitionError(f"The stream {stream.name!r} has no column {name!r}, only {', '.join(names)}.")
-    check_atomic(rows, op.key)
+    check_atomic(rows.schema, op.key)
     columns: dict[str, Any] = {f"k:{name}": array(rows[name]) for name in op.key}
     columns |= {f"v:{name}": array(rows[name]) for name in op.input_columns(names)}
     if op.skips_null_values and (value := op.counts_as_value(names)):
@@ -59,16 +59,6 @@ def _columns(op: Operation, stream: Stream, rows: pa.Table) -> dict[str, Any]:
         columns["deleted"] = array(rows[op.deleted])
     columns["ts"] = milliseconds(array(rows[op.stream.timestamp]))
     return columns | (_order(stream, rows) if stream.ordered else {}) | _clock(op, rows)
-
-
-def check_atomic(rows: pa.Table, key: Iterable[str]) -> None:
-    """Raise DefinitionError for a key column of a nested type."""
-    for name in key:
-        if pa.types.is_nested(rows[name].type):
-            raise DefinitionError(
-                f"The key column {name!r} is {rows[name].type}: a key must be of an atomic type. Give its parts as "
-                "several key columns."
-            )
 
 
 def milliseconds(column: pa.Array) -> pa.Array:

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import array, as_schema, ints
-from tidegate.kernel.exchange.decoding import check_atomic
 from tidegate.kernel.rows import row_ids
-from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.layout import Layout, check_atomic
 from tidegate.spec.columns import DELETED, END, OURS, ROW_ID, START, TIMESTAMP
 
 
@@ -33,7 +32,7 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
         bounds = [name for name in (START, END) if name in rows.schema.names]
         rows = rows.append_column(ROW_ID, row_ids.of_results(rows.select(layout.op.key), rows.select(bounds)))
     columns: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
-    check_atomic(rows, regroup.key)
+    check_atomic(rows.schema, regroup.key)
     columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
     empty = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
     names = rows.schema.names

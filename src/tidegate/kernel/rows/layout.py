@@ -412,6 +412,7 @@ class Layout:
         halves = self.halves_of(rows.names)
         if self.op.row_ids and ROW_ID not in rows.names:  # final results get ids in `to_stream`
             rows = rows.append(pa.field(ROW_ID, pa.string()))
+        check_atomic(rows, self.op.regroup.key if self.op.regroup is not None else ())
         return [pa.field(name, rows.field(column).type) for name, column in halves.items()], rows
 
     @cached_property
@@ -434,6 +435,17 @@ class Layout:
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
+
+
+def check_atomic(rows: pa.Schema, key: Iterable[str]) -> None:
+    """Raise DefinitionError for a key column of a nested type."""
+    for name in key:
+        kind = rows.field(name).type
+        if pa.types.is_nested(kind):
+            raise DefinitionError(
+                f"The key column {name!r} is {kind}: a key must be of an atomic type. Give its parts as several key "
+                "columns."
+            )
 
 
 def _merged(op: Operation, inputs: Sequence[tuple[Edge, pa.Schema]]) -> pa.Schema:
