@@ -7,6 +7,7 @@ from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -284,6 +285,13 @@ def test_a_column_that_is_missing() -> None:
     assert refused(driver, {"ts": 1}).startswith("Record 0 has no column 'user', which the stream needs; it has 'ts'.")
     told = TopologyTestDriver(windowed(partition="p", offset="o").count())
     assert refused(told, record("A", 0, p=0)).startswith("Record 0 has no column 'o', which the stream needs")
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, np.uint64])
+def test_a_timestamp_may_be_an_integer_of_numpy(number: Any) -> None:
+    driver = TopologyTestDriver(windowed().agg(n=tg.max("v")))
+    driver.pipe_input(record("A", number(7), v=number(1)))
+    assert [(row["timestamp"], row["n"]) for row in driver.read_output()] == [(7, 1)]
 
 
 def test_a_value_column_may_be_missing() -> None:

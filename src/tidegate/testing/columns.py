@@ -114,6 +114,8 @@ def _flag(value: Any, name: str, row: int) -> bool:
 def _milliseconds(value: Any, name: str, row: int) -> int | None:
     if value is None:
         return None
+    if isinstance(value, np.integer):
+        value = int(value)
     if isinstance(value, int | datetime) and not isinstance(value, bool) and abs(ms := instant_ms(value)) <= MAX_MS:
         return ms
     raise InputError(
