@@ -1,7 +1,8 @@
-"""Seeds of random cases: a few in `make test`, many in `make test-deep`."""
+"""Cases of which `make test` runs a few, and `make test-deep` and `make test-spark` all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,4 +10,13 @@ import pytest
 
 def seeds(few: int, many: int) -> list[Any]:
     """The seeds below `many`, for `parametrize`; those from `few` on run in `make test-deep` and `make test-spark`."""
-    return [*range(few), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(few, many))]
+    return first(few, range(many))
+
+
+def first(few: int, cases: Iterable[Any]) -> list[Any]:
+    """These cases, for `parametrize`; those behind the first `few` run in `make test-deep` and `make test-spark`.
+
+    A case that is a tuple has the values of several arguments.
+    """
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*row, marks=() if at < few else pytest.mark.full) for at, row in enumerate(rows)]

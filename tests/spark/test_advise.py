@@ -13,6 +13,7 @@ import pytest
 import tidegate as tg
 from advice.recordings import SCHEMA, drawn
 from advice.slowly import Recording
+from seeds import first
 from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, see
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.advising import limits, order, stream
@@ -44,7 +45,7 @@ def both(spark: Any, recording: Recording, **more: Any) -> tuple[dict[str, Any],
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("seed", [3, 8, 21, 34])
+@pytest.mark.parametrize("seed", first(2, [8, 21, 3, 34]))
 def test_tasks_say_what_one_process_says(spark: Any, in_small_parts: None, seed: int) -> None:
     recording = drawn(seed, least=80, most=150)
     trigger = None if recording.trigger is None else f"{recording.trigger} ms"
@@ -102,7 +103,7 @@ def test_without_offsets(spark: Any, in_small_parts: None) -> None:
     assert on_spark == here
 
 
-@pytest.mark.parametrize("kind", ["boolean", "date", "timestamp", "decimal(9, 2)", "binary", "array<int>"])
+@pytest.mark.parametrize("kind", first(3, ["timestamp", "binary", "array<int>", "boolean", "date", "decimal(9, 2)"]))
 def test_partitions_of_any_type(spark: Any, kind: str) -> None:
     number = "id % 2"
     made = {
@@ -213,12 +214,15 @@ def test_joins_in_tasks_say_what_one_process_says(spark: Any, in_small_parts: No
 
 @pytest.mark.parametrize(
     ("seed", "asked"),
-    [
-        (3, {"partition": "p", "offset": "o"}),
-        (8, {"partition": "p", "offset": "o", "trigger": "10 ms", "stream_time": "max"}),
-        (21, {"partition": "p", "offset": "o", "trigger": "25 ms"}),
-        (34, {"trigger": "10 ms"}),
-    ],
+    first(
+        2,
+        [
+            (8, {"partition": "p", "offset": "o", "trigger": "10 ms", "stream_time": "max"}),
+            (21, {"partition": "p", "offset": "o", "trigger": "25 ms"}),
+            (3, {"partition": "p", "offset": "o"}),
+            (34, {"trigger": "10 ms"}),
+        ],
+    ),
 )
 def test_the_grace_of_a_join_in_tasks(spark: Any, in_small_parts: None, seed: int, asked: dict[str, Any]) -> None:
     records = [drawn(seed + side, least=40, most=80).records for side in (0, 1)]

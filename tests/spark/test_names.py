@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from pyspark.testing.objects import ExamplePointUDT
 
+from seeds import first
 from spark.replay import EPOCH, Replay, collect
 from tidegate.runtime.spark.frames.names import CASE_SENSITIVE
 from tidegate.runtime.spark.kafka.sink import records as as_records
@@ -40,9 +41,9 @@ FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 Names = tuple[str, str, str, str, str]
 
 NAMES: dict[str, Names] = {
+    "marks": ("k.a", "t s", "v`b.c", "100%`", "o.f"),
     # Names of Debezium's flattened records, and former internal names of tidegate.
     "underscores": ("__start", "__ts", "__deleted", "__table", "__offset"),
-    "marks": ("k.a", "t s", "v`b.c", "100%`", "o.f"),
     "plain": ("task", "blob", "empty", "pane", "order"),
 }
 TYPES = (pa.string(), pa.timestamp("us", "UTC"), pa.int64(), pa.int32(), pa.int64())
@@ -102,7 +103,7 @@ def comparable(rows: list[dict[str, Any]], names: Names) -> list[tuple[str, ...]
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.__name__)
-@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("names", first(1, [(names,) for names in NAMES.values()]), ids=NAMES)
 def test_columns_of_any_name_in_every_role(
     spark: SparkSession, tmp_path: Path, topology: Callable[..., Any], names: Names
 ) -> None:

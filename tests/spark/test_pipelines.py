@@ -181,6 +181,7 @@ def of_the_page(language: str) -> str:
 
 
 @pytest.mark.apart
+@pytest.mark.slow
 def test_a_pipeline_from_a_file_gives_what_the_driver_gives(
     tmp_path: Path, environment: dict[str, str], server: str
 ) -> None:
