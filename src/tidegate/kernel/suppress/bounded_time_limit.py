@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows import result_keys
@@ -21,7 +20,7 @@ from tidegate.kernel.suppress import buffer_entries, strict_bound, suppression_m
 from tidegate.kernel.suppress.bounded_buffer import Bounded, Entry, Waited
 from tidegate.kernel.suppress.buffer_entries import Sizes
 from tidegate.kernel.suppress.suppression_metrics import SIZE, Evicted
-from tidegate.kernel.suppress.time_buckets import BUFFER_TIME
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, due_until
 
 
 def apply(
@@ -102,7 +101,7 @@ class Updates:
 
     def advance(self, now: int) -> Iterator[int]:
         """Remove and yield the rows whose limit is reached when the clock of the limit is at `now`, oldest first."""
-        until = MAX_MS if now == MAX_MS else now - self.how.limit_ms
+        until = due_until(now, self.how.limit_ms)
         while (oldest := self.waiting.oldest()) is not None and oldest[1] <= until:
             yield self._pop(oldest[0], now)
 

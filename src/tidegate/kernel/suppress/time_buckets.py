@@ -229,6 +229,11 @@ def expire(
     return (order[rows], steps, sinces), (order[waiting], waiting_times)
 
 
+def due_until(clock: int, limit_ms: int) -> int:
+    """The latest buffer time (ms) of the rows that leave when the clock of the limit is at `clock`: at the end all."""
+    return MAX_MS if clock == MAX_MS else clock - limit_ms
+
+
 def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
     """The last row of each key, and the buffer time of the key."""
     order = np.argsort(code, kind="stable")

@@ -32,8 +32,8 @@ from tidegate.kernel.state.tables import limit_buffer, limit_tables
 from tidegate.kernel.suppress import bounded_time_limit, buffer_entries, suppression_metrics
 from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
-from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, expire, newest, waiting_since
-from tidegate.kernel.time.stream_time import running_max
+from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, due_until, expire, newest, waiting_since
+from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 
@@ -49,30 +49,10 @@ def suppress(
     everything leaves. Raises BufferFullError if the buffer is full and shuts down when full.
     """
     (limit,) = layout.op.all_limits
-    how = limit.how
-    updates, wall = layout.op.emits == "updates" and not behind_limit, how.clock == "wall"
-    in_order = layout.op.stream.changes and not layout.op.caching
-    if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
-        # Updates of many records come in timestamp order, however tasks and partitions made them. The updates of one
-        # record, final results, changes of a table and all updates of groups have an order already.
-        rows = rows.take(pa.array(np.argsort(_reached(layout, rows), kind="stable")))
+    how, wall = limit.how, limit.how.clock == "wall"
     buffered, buckets, now = _load(layout, state.store)
-    if wall:
-        now = max(now, state.wall_clock)
-        finds, end = np.full(rows.num_rows, now), now
-    elif updates:
-        rows, finds = _as_time_passed(layout, batch, rows, now)
-        # Every record moves stream time: also records of other tasks, records without an update due to caching, and
-        # those in front of a slow partition that came before the plan had this limit.
-        so_far = (reached.time for reached in state.partitions.values())
-        end = max([state.stream_time, *so_far, *(chunk.max_ts for chunk in batch.chunks)])
-    else:
-        # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
-        finds, end = np.full(rows.num_rows, now), -1
-    times = np.full(rows.num_rows, now) if wall else ints(rows[TIMESTAMP])
-    clocks = _clocks(now, finds, ints(rows[SEEN]) if SEEN in rows.schema.names else times, end)
+    rows, times, clocks = _in_turn(layout, state, batch, rows, now, behind_limit=behind_limit)
     now = int(clocks[-1])
-    rows = rows.drop_columns([SEEN]) if SEEN in rows.schema.names else rows
     if end_of_input:
         clocks[-1] = MAX_MS
     since = ints(rows[START]) if how.measured_from == "window_start" and layout.op.windows is not None else times
@@ -99,12 +79,44 @@ def suppress(
         retained, due = buffered.slice(0, 0), buckets.earliest()
     suppression_metrics.record_buffered(state, suppression_metrics.of_limit(retained, buckets), before)
     state.step_metrics |= {"suppression_emit": evicted.rows.num_rows, **suppression_metrics.overtime(how, evicted)}
-    meta = {"stream_time": now, **buckets.saved()}
-    state.store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, retained))
+    _save(layout, state.store, retained, buckets, now)
     if due is not None:
         state.due[limit.place] = later_ms(due, how.limit_ms), now
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
     return evicted.rows.select(layout.result_schema.names), due + how.limit_ms if wakes and due is not None else None
+
+
+def _in_turn(
+    layout: Layout, state: State, batch: Batch, rows: pa.Table, now: int, *, behind_limit: bool
+) -> tuple[pa.Table, Ints, Ints]:
+    """The rows in the order in which they come to the limit, without `SEEN`; the time of each by the clock of the
+    limit; and that clock before and after each row, alternating, and at the end of the batch (ms).
+
+    now  the clock before the batch
+    """
+    updates = layout.op.emits == "updates" and not behind_limit
+    in_order = layout.op.stream.changes and not layout.op.caching
+    if updates and layout.op.aggregations and not in_order and sum(chunk.rows for chunk in batch.chunks) > 1:
+        # Updates of many records come in timestamp order, however tasks and partitions made them. The updates of one
+        # record, final results, changes of a table and all updates of groups have an order already.
+        rows = rows.take(pa.array(np.argsort(_reached(layout, rows), kind="stable")))
+    if layout.op.limit.clock == "wall":
+        now = max(now, state.wall_clock)
+        times = finds = np.full(rows.num_rows, now)
+        end = now
+    elif updates:
+        rows, finds = _as_time_passed(layout, batch, rows, now)
+        times = ints(rows[TIMESTAMP])
+        # Every record moves stream time: also records of other tasks, records without an update due to caching, and
+        # those in front of a slow partition that came before the plan had this limit.
+        so_far = (reached.time for reached in state.partitions.values())
+        end = max([state.stream_time, *so_far, *(chunk.max_ts for chunk in batch.chunks)])
+    else:
+        # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
+        times, finds, end = ints(rows[TIMESTAMP]), np.full(rows.num_rows, now), NEVER
+    if SEEN not in rows.schema.names:
+        return rows, times, _clocks(now, finds, times, end)
+    return rows.drop_columns([SEEN]), times, _clocks(now, finds, ints(rows[SEEN]), end)
 
 
 def _reached(layout: Layout, rows: pa.Table) -> Ints:
@@ -187,11 +199,8 @@ def settle(layout: Layout, store: Store, *, restarts: bool) -> None:
     """
     buffered, buckets, now = _load(layout, store)
     for number in buckets.logs:
-        whole = concat_tables(buckets.read([number]))
-        at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
-        buckets.replace(number, waiting_since(whole.take(pa.array(at)), since))
-    meta = {"stream_time": now, **buckets.saved()}
-    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, buffered))
+        buckets.replace(number, _last_of_keys(layout, buckets.read([number]), restarts))
+    _save(layout, store, buffered, buckets, now)
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
@@ -199,8 +208,7 @@ def empty(layout: Layout, store: Store) -> pa.Table:
     buffered, buckets, *_ = _load(layout, store)
     rows = _waiting(layout, buffered, buckets)
     buckets.forget(list(buckets.logs))
-    meta = {"stream_time": -1, **buckets.saved()}
-    store.put(limit_buffer(layout.op.all_limits[0].place), frames.encode(frames.SEGMENT, meta, buffered.slice(0, 0)))
+    _save(layout, store, buffered.slice(0, 0), buckets, NEVER)
     return rows
 
 
@@ -217,10 +225,17 @@ def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
     frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
     none = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
     if frame is None:
-        return none, TimeBuckets(mine), -1
+        return none, TimeBuckets(mine), NEVER
     meta, (entries,) = frames.decode(frames.SEGMENT, frame)
     # Without entries the stored columns do not matter: an earlier plan may have had others.
     return entries if entries.num_rows else none, TimeBuckets.load(mine, meta), meta["stream_time"]
+
+
+def _save(layout: Layout, store: Store, buffered: pa.Table, buckets: TimeBuckets, now: int) -> None:
+    """Store what `_load` gives."""
+    (limit,) = layout.op.all_limits
+    meta = {"stream_time": now, **buckets.saved()}
+    store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, buffered))
 
 
 def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: pa.Table, clocks: Ints) -> Evicted:
@@ -228,7 +243,7 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     how = layout.op.limit
     buckets.widen(how.limit_ms)
     restarts = how.measured_from == "latest_update"
-    until = MAX_MS if clocks[-1] == MAX_MS else int(clocks[-1]) - how.limit_ms
+    until = due_until(int(clocks[-1]), how.limit_ms)
     where = buckets.find(result_keys.hashes(layout, rows))
     # A row so old that it is due itself makes its bucket due: its time may become the buffer time of its key. And in a
     # bucket whose first rows may have left, the key may not wait any more.
@@ -239,9 +254,7 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     step = 2 * np.arange(rows.num_rows) + 1
     many = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     for number in many:
-        whole = concat_tables(buckets.read([number]))
-        at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
-        buckets.replace(number, waiting_since(whole.take(pa.array(at)), since))
+        buckets.replace(number, _last_of_keys(layout, buckets.read([number]), restarts))
     waited = [_rows(buffered), *buckets.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
@@ -259,10 +272,12 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
 
 def _newest(layout: Layout, buckets: TimeBuckets) -> list[pa.Table]:
     """The rows of all buckets, one row per key."""
-    how = layout.op.limit
-    tables = buckets.read(sorted(buckets.logs))
-    if not tables:
-        return []
+    tables, restarts = buckets.read(sorted(buckets.logs)), layout.op.limit.measured_from == "latest_update"
+    return [_last_of_keys(layout, tables, restarts)] if tables else []
+
+
+def _last_of_keys(layout: Layout, tables: list[pa.Table], restarts: bool) -> pa.Table:
+    """The last row of each key, with the time from which the key waits."""
     whole = concat_tables(tables)
-    at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), how.measured_from == "latest_update")
-    return [waiting_since(whole.take(pa.array(at)), since)]
+    at, since = newest(result_keys.codes(layout, whole), ints(whole[BUFFER_TIME]), restarts)
+    return waiting_since(whole.take(pa.array(at)), since)
