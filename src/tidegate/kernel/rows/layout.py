@@ -204,6 +204,13 @@ class Layout:
         return isinstance(self.op.windows, SlidingWindows | SessionWindows)
 
     @cached_property
+    def window_order(self) -> list[str]:
+        """The bounds by which windows leave in order, and which tell the windows of a key apart (SEMANTICS 5)."""
+        if self.op.windows is None:
+            return []
+        return [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
+
+    @cached_property
     def panes(self) -> Panes:
         """The panes of time windows."""
         assert isinstance(self.op.windows, TimeWindows)
@@ -383,9 +390,8 @@ class Layout:
         (output,) = self.op.all_outputs
         if self.op.regroup is not None and self.op.regroup.table:
             return {}
-        bounds = [END, START] if isinstance(self.op.windows, SessionWindows) else [START]
-        closes = output.kind == "final" and not output.limits
-        return {f"o:{i}": name for i, name in enumerate([*(bounds if closes else []), *self.op.key])}
+        bounds = self.window_order if output.kind == "final" and not output.limits else []
+        return {f"o:{i}": name for i, name in enumerate([*bounds, *self.op.key])}
 
     @property
     def forwarded(self) -> pa.Schema:

@@ -11,8 +11,6 @@ from tidegate.kernel.columns.arrays import Hashes, Ints
 from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.spec.columns import END, START
-from tidegate.spec.windows import SessionWindows
 
 Name = tuple[Any, ...]
 """The sort key of a single row: one value for each column of its key, which sorts as `in_order` does."""
@@ -21,10 +19,8 @@ _BLOCK = 1024
 
 
 def columns(layout: Layout) -> list[str]:
-    """The key columns of a row, in the order of the serialized key (a session's end before its start)."""
-    if layout.op.windows is None:
-        return list(layout.op.key)
-    return [*layout.op.key, *([END] if isinstance(layout.op.windows, SessionWindows) else []), START]
+    """The key columns of a row, in the order of the serialized key."""
+    return [*layout.op.key, *layout.window_order]
 
 
 def codes(layout: Layout, rows: pa.Table) -> Ints:

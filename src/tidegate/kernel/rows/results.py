@@ -14,7 +14,9 @@ from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
 from tidegate.spec.columns import DELETED, END, KIND, START, TIMESTAMP
-from tidegate.spec.windows import SessionWindows
+
+_BOUNDS = {START: "start", END: "end"}
+"""The columns of a state row with the bounds of its window."""
 
 
 def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
@@ -93,15 +95,15 @@ def _ends(layout: Layout, rows: pa.Table) -> Any:
 
 def in_order(layout: Layout, rows: pa.Table) -> pa.Table:
     """Final results in the order in which they leave."""
-    as_state = {START: "start", END: "end"} | {name: f"k:{name}" for name in layout.op.key}
+    as_state = _BOUNDS | {name: f"k:{name}" for name in layout.op.key}
     bounds = pa.table({named: rows[name] for name, named in as_state.items()})
     return rows.take(_in_order(layout, bounds))
 
 
 def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
-    """Indices that sort rows by (start, serialized key), sessions by (end, start, key) (SEMANTICS 5)."""
-    bounds = ["end", "start"] if isinstance(layout.op.windows, SessionWindows) else ["start"]
-    sortable = {name: rows[name] for name in bounds} | {name: serial(rows[name]) for name in layout.keys}
+    """Indices that sort rows by the bounds of their windows (`Layout.window_order`), then by serialized key."""
+    sortable = {name: rows[_BOUNDS[name]] for name in layout.window_order}
+    sortable |= {name: serial(rows[name]) for name in layout.keys}
     return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
 
 

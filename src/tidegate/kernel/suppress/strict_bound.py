@@ -52,8 +52,8 @@ def key_bytes(layout: Layout, rows: pa.Table) -> Ints:
 
 
 def bounds_bytes(layout: Layout) -> int:
-    """The bytes of the window in an entry's key: its start, of a session its end too."""
-    return 0 if layout.op.windows is None else 16 if isinstance(layout.op.windows, SessionWindows) else 8
+    """The bytes of the window in an entry's key."""
+    return 8 * len(layout.window_order)
 
 
 def check(
