@@ -48,8 +48,8 @@ from tidegate.spec.windows import (
     RIGHT,
     AlignedWindows,
     BatchWindows,
+    KeyedWindows,
     SessionWindows,
-    SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
 )
@@ -201,7 +201,13 @@ class Layout:
     @cached_property
     def keyed(self) -> bool:
         """Whether a record's windows depend on earlier records of its key."""
-        return isinstance(self.op.windows, SlidingWindows | SessionWindows)
+        return isinstance(self.op.windows, KeyedWindows)
+
+    @property
+    def keyed_windows(self) -> KeyedWindows:
+        """The windows of an operation whose windows are keyed."""
+        assert isinstance(self.op.windows, KeyedWindows)
+        return self.op.windows
 
     @cached_property
     def window_order(self) -> list[str]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import array, as_schema, ints, raw
+from tidegate.kernel.rows.closing import end_of_starts
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
@@ -26,7 +27,7 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     columns: dict[str, Any] = {name: rows[f"k:{name}"] for name in layout.op.key}
     if layout.op.windows is not None:
         columns[START] = rows["start"]
-        columns[END] = rows["end"] if "end" in rows.schema.names else _ends(layout, rows)
+        columns[END] = rows["end"] if "end" in rows.schema.names else end_of_starts(layout, ints(rows["start"]))
     if layout.op.function:
         columns[layout.op.aggregations[0][0]] = rows["s:0:0"]
     else:
@@ -86,11 +87,6 @@ def concat(layout: Layout, parts: list[pa.Table]) -> pa.Table:
     """The rows of all parts; there may be no part."""
     how = "default" if layout.op.emits == "both" else "none"
     return pa.concat_tables(parts, promote_options=how) if parts else layout.result_schema.empty_table()
-
-
-def _ends(layout: Layout, rows: pa.Table) -> Any:
-    starts: Any = ints(rows["start"])
-    return np.broadcast_to(layout.aligned.end_ms(starts), rows.num_rows)
 
 
 def in_order(layout: Layout, rows: pa.Table) -> pa.Table:

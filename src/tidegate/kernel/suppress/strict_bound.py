@@ -20,6 +20,7 @@ from tidegate.errors import BufferFullError
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, raw
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.closing import close_of_starts
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
@@ -74,27 +75,22 @@ def check(
     n_before, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_before:]).astype(np.int64)
-    closes, seen = _closes(layout, ints(rows["start"])), ints(rows["seen"])
+    closes, seen = close_of_starts(layout, ints(rows["start"])), ints(rows["seen"])
     newest = int(seen.max(initial=NEVER))
     # Windows that close within the batch; the entries of other windows stay.
     leading = state.logs.leading(lambda start: layout.aligned.close_ms(start) <= newest)
     starts = np.array(leading, np.int64)
     stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
     totals = state.logs.totals()
-    records = after_each(_closes(layout, starts), stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
+    stored_closes = close_of_starts(layout, starts)
+    records = after_each(stored_closes, stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
     sizes = _sizes_of_entries(layout, before, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
-    size = after_each(_closes(layout, starts), stored[:, 1], closes, change[n_before:], seen)
+    size = after_each(stored_closes, stored[:, 1], closes, change[n_before:], seen)
     compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
     return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
-
-
-def _closes(layout: Layout, starts: Ints) -> Ints:
-    """The stream time at which each window closes."""
-    closes: Any = layout.aligned.close_ms(starts)  # type: ignore[arg-type]
-    return np.broadcast_to(closes, len(starts))
 
 
 def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:

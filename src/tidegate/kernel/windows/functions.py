@@ -16,6 +16,7 @@ from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.aggregates.base import valid_rows
 from tidegate.kernel.columns.arrays import Ints, array, ints
+from tidegate.kernel.rows.closing import end_of_starts
 from tidegate.kernel.rows.conversion import MISFITS, as_python, column_as_python, converter
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
@@ -85,8 +86,7 @@ def _windows(layout: Layout, rows: pa.Table) -> Iterable[_Window]:
     if layout.op.windows is None:
         return repeat(None, rows.num_rows)
     starts = ints(rows["start"])
-    ends: Any = layout.aligned.end_ms(starts)  # type: ignore[arg-type]
-    return zip(starts.tolist(), np.broadcast_to(ends, starts.shape).tolist(), strict=True)
+    return zip(starts.tolist(), end_of_starts(layout, starts).tolist(), strict=True)
 
 
 class Caller:

@@ -40,7 +40,7 @@ from tidegate.kernel.windows.lineage import (
     made_again,
     prior_values_of_made,
 )
-from tidegate.kernel.windows.stored_windows import Loaded, Opens, Part, StoredWindows, definition, kept
+from tidegate.kernel.windows.stored_windows import Loaded, Opens, Part, StoredWindows, kept
 from tidegate.spec.windows import SessionWindows
 
 _Late = list[tuple[int, int, int]]
@@ -53,7 +53,7 @@ class KeyedWindows(Operator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         layout = self.layout
-        windows = definition(layout)
+        windows = layout.keyed_windows
         records = batch.arrived() if session_batch.applies(layout) else batch.records()
         if records is not None and batch.needed is not None:
             batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
@@ -77,7 +77,7 @@ class KeyedWindows(Operator):
         found: set[Window] = set()
         for rows in self.stored_rows(state):
             found |= set(map(Window, ints(rows["start"]).tolist(), ints(rows["end"]).tolist()))
-        return [(window, definition(self.layout).close_of_end_ms(window.end)) for window in found]
+        return [(window, self.layout.keyed_windows.close_of_end_ms(window.end)) for window in found]
 
     def newest_record(self, state: State) -> int:
         # A sliding window of a later record may begin after all stored windows, and still have the newest record.
@@ -90,7 +90,7 @@ class KeyedWindows(Operator):
         return window_forms.between_batches(self.layout, state).buffered()
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        opens = definition(self.layout).open_from_ms(state.closed_to)
+        opens = self.layout.keyed_windows.open_from_ms(state.closed_to)
         for rows in window_forms.between_batches(self.layout, state).read():
             yield rows.filter(pa.array(ints(rows["end"]) >= opens))
 
@@ -237,7 +237,7 @@ def _replay(
     The updates are `every` one, or the last of each window. There are none if the plan emits only final results and has
     no bounded buffer.
     """
-    windows = definition(layout)
+    windows = layout.keyed_windows
     kind: Any = sessions if isinstance(windows, SessionWindows) else sliding
     by_key: dict[int, Entries] = {}
     columns = (ints(mine[name]).tolist() for name in ("start", "end", "ts"))

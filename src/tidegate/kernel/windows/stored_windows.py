@@ -20,7 +20,7 @@ from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import sliding
-from tidegate.spec.windows import SessionWindows, SlidingWindows
+from tidegate.spec.windows import SessionWindows
 
 
 class Opens(NamedTuple):
@@ -86,23 +86,16 @@ class StoredWindows(Protocol):
         """The rows that wait for their window to close."""
 
 
-def definition(layout: Layout) -> SlidingWindows | SessionWindows:
-    """The definition of the windows."""
-    windows = layout.op.windows
-    assert isinstance(windows, SlidingWindows | SessionWindows)
-    return windows
-
-
 def open_ms(layout: Layout) -> int:
     """The time for which a window takes records (ms), about."""
-    windows = definition(layout)
+    windows = layout.keyed_windows
     reach = windows.inactivity_gap_ms if isinstance(windows, SessionWindows) else windows.time_difference_ms
     return reach + windows.grace_ms
 
 
 def kept(layout: Layout, rows: pa.Table, opens: float) -> Any:
     """Flags of windows still needed if windows ending from `opens` on are open; sliding windows outlive their close."""
-    windows = definition(layout)
+    windows = layout.keyed_windows
     return ints(rows["end"]) >= opens if isinstance(windows, SessionWindows) else sliding.kept(windows, rows, opens)
 
 

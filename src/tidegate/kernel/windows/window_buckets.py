@@ -24,7 +24,7 @@ from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import keyed_strict_bound
 from tidegate.kernel.suppress.suppression_metrics import Buffered
-from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, definition, kept, no_windows
+from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, kept, no_windows
 from tidegate.spec.windows import SlidingWindows
 
 _ROWS_PER_RECORD = 64
@@ -59,7 +59,7 @@ class WindowBuckets:
     def count_open(self) -> OpenWindows:
         totals = self.state.logs.totals()
         # A bucket without open windows closes at MAX_MS.
-        closes = definition(self.layout).close_of_end_ms(totals.closes) if totals.windows else None
+        closes = self.layout.keyed_windows.close_of_end_ms(totals.closes) if totals.windows else None
         return OpenWindows(totals.windows, closes)
 
     def buffered(self) -> Buffered:

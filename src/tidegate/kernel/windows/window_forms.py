@@ -14,7 +14,7 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.keyed_runs import count_keys
 from tidegate.kernel.state.state import State
-from tidegate.kernel.windows.stored_windows import Opens, StoredWindows, definition
+from tidegate.kernel.windows.stored_windows import Opens, StoredWindows
 from tidegate.kernel.windows.window_buckets import WindowBuckets
 from tidegate.kernel.windows.windows_by_key import WindowsByKey
 
@@ -29,7 +29,7 @@ def of(layout: Layout, state: State, opens: Opens) -> StoredWindows:
 
 def between_batches(layout: Layout, state: State) -> StoredWindows:
     """The windows of a state between two batches."""
-    opens = definition(layout).open_from_ms(state.closed_to)
+    opens = layout.keyed_windows.open_from_ms(state.closed_to)
     return of(layout, state, Opens(opens, opens))
 
 

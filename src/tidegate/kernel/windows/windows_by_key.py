@@ -25,15 +25,7 @@ from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows.closing_times import ClosingTimes
-from tidegate.kernel.windows.stored_windows import (
-    Loaded,
-    Opens,
-    Parts,
-    definition,
-    kept,
-    no_windows,
-    open_ms,
-)
+from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, kept, no_windows, open_ms
 from tidegate.spec.windows import SessionWindows, SlidingWindows
 
 _USELESS = 8
@@ -84,7 +76,7 @@ class WindowsByKey:
 
     def count_open(self) -> OpenWindows:
         many = self.state.open_windows
-        closes = definition(self.layout).close_of_end_ms(self.closing.earliest())
+        closes = self.layout.keyed_windows.close_of_end_ms(self.closing.earliest())
         return OpenWindows(many, closes if many else None)
 
     def buffered(self) -> Buffered:
@@ -169,7 +161,7 @@ class WindowsByKey:
         outlives = int((~is_open).sum()) - int((kept(self.layout, before, self.opens.after) & ~was_open).sum())
         if outlives:
             # A sliding window is needed for two time differences after its end.
-            windows = definition(self.layout)
+            windows = self.layout.keyed_windows
             assert isinstance(windows, SlidingWindows)
             until = int(self.opens.after) + 2 * windows.time_difference_ms
             step = max(1, windows.time_difference_ms // _STEPS)
