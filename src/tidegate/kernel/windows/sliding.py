@@ -19,12 +19,18 @@ from tidegate.kernel.windows.lineage import Entries, Entry
 from tidegate.spec.windows import SlidingWindows
 
 
-def kept(windows: SlidingWindows, rows: pa.Table, open_from: float) -> Any:
-    """Flags of the windows that a later record may still need: a new left window may begin with a closed window.
+def needed_ms(windows: SlidingWindows) -> int:
+    """How long (ms) behind its end a window is still needed: until `open_from_ms` has passed its end by more than this.
 
-    A record that is not late has t >= open_from - d and reads windows from t - 2d on.
+    A new left window may begin with a closed window: a record that is not late has t >= open_from - d, and reads
+    windows that start from t - 2d on.
     """
-    return ints(rows["start"]) >= max(open_from - 3 * windows.time_difference_ms, 0)
+    return 2 * windows.time_difference_ms
+
+
+def kept(windows: SlidingWindows, rows: pa.Table, open_from: float) -> Any:
+    """Flags of the windows that a later record may still need."""
+    return ints(rows["end"]) >= open_from - needed_ms(windows)
 
 
 def place(start: int, _end: int) -> int:

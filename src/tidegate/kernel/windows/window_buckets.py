@@ -24,6 +24,7 @@ from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import keyed_strict_bound
 from tidegate.kernel.suppress.suppression_metrics import Buffered
+from tidegate.kernel.windows import sliding
 from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, kept, no_windows
 from tidegate.spec.windows import SlidingWindows
 
@@ -211,6 +212,6 @@ def _known(layout: Layout, opens_after: float, rows: pa.Table) -> dict[str, int]
     if not is_open.any():
         # Sliding windows outlive their close; the bucket is due when none of them is needed any more.
         assert isinstance(layout.op.windows, SlidingWindows)
-        due = later_ms(int(ints(rows["start"]).max()), 3 * layout.op.windows.time_difference_ms)
+        due = later_ms(int(ends.max()), sliding.needed_ms(layout.op.windows))
     windows = int((is_open & live).sum())
     return {"windows": windows, "waits": waits, "counts": counts, "closes": closes, "due": due}

@@ -24,6 +24,7 @@ from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.state.keyed_runs import KeyedRuns, last_versions
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress.suppression_metrics import Buffered
+from tidegate.kernel.windows import sliding
 from tidegate.kernel.windows.closing_times import ClosingTimes
 from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, kept, no_windows, open_ms
 from tidegate.spec.windows import SessionWindows, SlidingWindows
@@ -160,10 +161,9 @@ class WindowsByKey:
         self.state.open_windows += int(is_open.sum()) - int(was_open.sum())
         outlives = int((~is_open).sum()) - int((kept(self.layout, before, self.opens.after) & ~was_open).sum())
         if outlives:
-            # A sliding window is needed for two time differences after its end.
             windows = self.layout.keyed_windows
             assert isinstance(windows, SlidingWindows)
-            until = int(self.opens.after) + 2 * windows.time_difference_ms
+            until = int(self.opens.after) + sliding.needed_ms(windows)
             step = max(1, windows.time_difference_ms // _STEPS)
             until = (until // step + 1) * step
             self.state.outlived[until] = self.state.outlived.get(until, 0) + outlives
