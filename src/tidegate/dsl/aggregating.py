@@ -10,7 +10,7 @@ from tidegate.dsl.checks import check_column, check_function, check_late_records
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
 from tidegate.instants import show_ms
-from tidegate.plan import RESULT_COLUMNS, Stream, WindowedAggregate, readable_columns
+from tidegate.plan import RESULT_COLUMNS, Stream, WindowedAggregate, check_key, readable_columns
 from tidegate.spec.aggregates import Aggregate, Aggregation, Fold, Reduce
 from tidegate.spec.aggregates import count as count_
 from tidegate.spec.clock import check_aggregated
@@ -245,12 +245,7 @@ def aggregated(
                 f"`{name}` is the name of an aggregate, but a result row has another column of that name "
                 f"(its key, or {', '.join(RESULT_COLUMNS)}). Choose another name, for example {name}_value=..."
             )
-    for column in groups.key:
-        if column in RESULT_COLUMNS:
-            raise DefinitionError(
-                f"The column {column!r} has a name that rows of a result use themselves ({', '.join(RESULT_COLUMNS)}). "
-                f'Rename it first: df.withColumnRenamed("{column}", "{column}_in").'
-            )
+    check_key(groups.key)
     if materialized is not None and not isinstance(materialized, Materialized):
         raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
     check_aggregated(groups.stream.clock)

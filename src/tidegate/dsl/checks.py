@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.plan import LATE_RECORDS, Stream
+from tidegate.plan import LATE_RECORDS, Stream, check_roles
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.steps import Step, unknown_column
 
@@ -51,15 +51,7 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
         check_user_name(name, "A column of the schema")
         if node.schema.names.count(name) > 1:
             raise DefinitionError(f"The schema has two columns {name!r}. Rename or drop one of them.")
-    named: list[tuple[str, str | None]] = [("key", name) for name in node.key]
-    named += [("timestamp", node.timestamp), ("partition", node.partition), ("offset", node.offset)]
-    named.append(("deleted", deleted))
-    for argument, name in named:
-        if name is not None and name not in node.schema.names:
-            raise DefinitionError(
-                f"`{argument}` is {name!r}, but the schema has no such column. "
-                f"Its columns are {', '.join(node.schema.names)}."
-            )
+    check_roles(node, deleted, node.schema.names, "schema")
     for name in node.key:
         if pa.types.is_nested(kind := node.schema.field(name).type):
             raise DefinitionError(

@@ -15,7 +15,16 @@ from tidegate.dsl.result import Result
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.instants import Duration
-from tidegate.plan import Join, LateRecords, Stream, available_columns, key_of_rows, merge_conflict, readable_columns
+from tidegate.plan import (
+    Join,
+    LateRecords,
+    Stream,
+    available_columns,
+    check_there,
+    key_of_rows,
+    merge_conflict,
+    readable_columns,
+)
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table
 from tidegate.spec.columns import check_user_name, public_key
 from tidegate.spec.materialized import Materialized
@@ -386,7 +395,9 @@ def _joined(join: Join) -> KStream:
 
 
 def _check_new_key(node: Stream, name: str) -> None:
-    """Raise DefinitionError if a computed key would replace a column for timestamp, partition or offset, or `aside`."""
+    """Raise DefinitionError if a computed key would replace a column of every record: timestamp, partition, offset and
+    the other columns that are not values.
+    """
     roles = {node.timestamp: "timestamp", node.partition: "partition", node.offset: "offset"}
     role = f"the {roles[name]} of the records" if name in roles else "what every record has and no value is"
     if name in roles or name in node.non_values:
@@ -405,8 +416,5 @@ def _keyed(node: Stream, key: tuple[str, ...]) -> Stream:
             frames.check_frame(regrouped)
     elif (available := available_columns(regrouped)) is not None:
         for column in key:
-            if column not in available:
-                raise DefinitionError(
-                    f"`key` is {column!r}, but the stream has no such column. Its columns are {', '.join(available)}."
-                )
+            check_there("key", column, available, "stream")
     return regrouped

@@ -9,12 +9,12 @@ from typing import Any
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.plan.nodes import (
-    RESULT_COLUMNS,
     Changelog,
     Join,
     Stream,
     Table,
     available_columns,
+    check_key,
     root_of,
     same,
     window_columns,
@@ -178,12 +178,7 @@ def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], r
             f"{', '.join(public_key(right))}. "
             "Records meet by key: use select_key, so that the columns have one name."
         )
-    for column in left:
-        if column in RESULT_COLUMNS:
-            raise DefinitionError(
-                f"The column {column!r} has a name that rows of a result use themselves ({', '.join(RESULT_COLUMNS)}). "
-                f'Rename it first: df.withColumnRenamed("{column}", "{column}_in").'
-            )
+    check_key(left)
 
 
 def _clock_of(node: Stream) -> Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
@@ -256,6 +256,32 @@ def window_columns(table: Plan | Join) -> tuple[str, ...]:
     return (END, START) if isinstance(windows, SessionWindows) else (START, END)
 
 
+def check_there(argument: str, name: str, available: Collection[str], what: str) -> None:
+    """Raise DefinitionError if the column that `argument` names is not among the available ones; `what` has them."""
+    if name not in available:
+        raise DefinitionError(
+            f"`{argument}` is {name!r}, but the {what} has no such column. Its columns are {', '.join(available)}."
+        )
+
+
+def check_roles(stream: Stream, deleted: str | None, available: Collection[str], what: str) -> None:
+    """`check_there` for the columns that a stream names, and for the column `deleted` of a table."""
+    named = [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
+    for argument, name in (*(("key", name) for name in stream.key), *named, ("deleted", deleted)):
+        if name is not None:
+            check_there(argument, name, available, what)
+
+
+def check_key(key: Iterable[str]) -> None:
+    """Raise DefinitionError for a key column with a reserved name of result rows."""
+    for column in key:
+        if column in RESULT_COLUMNS:
+            raise DefinitionError(
+                f"The column {column!r} has a name that rows of a result use themselves ({', '.join(RESULT_COLUMNS)}). "
+                f'Rename it first: df.withColumnRenamed("{column}", "{column}_in").'
+            )
+
+
 def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[str, ...]:
     """The columns of a key of the rows of `table`, with "window" replaced by the columns of its bounds.
 
@@ -280,11 +306,9 @@ def key_of_rows(columns: Sequence[str], table: Table | Stream | Join) -> tuple[s
                 f'a name of its own first: map_values({{"since": lambda row: ...}}, types=...).'
             )
     what, available = ("stream", readable_columns(table)) if isinstance(table, Stream) else ("table", _of_rows(table))
-    missing = [] if available is None else [column for column in columns if column not in available]
-    if available is not None and missing:
-        raise DefinitionError(
-            f"`key` is {missing[0]!r}, but the {what} has no such column. Its columns are {', '.join(available)}."
-        )
+    if available is not None:
+        for column in columns:
+            check_there("key", column, available, what)
     return tuple(key)
 
 

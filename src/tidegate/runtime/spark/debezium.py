@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
-from tidegate.plan import RESULT_COLUMNS
+from tidegate.plan import RESULT_COLUMNS, check_there
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Json
@@ -132,10 +132,7 @@ class _Reading:
         registered = _Registered.of(row) if isinstance(row, Registered) else None
         fields = (registered or Json(row)).fields(source.sparkSession)
         for each in key:
-            if each not in fields.names:
-                raise DefinitionError(
-                    f"`key` is {each!r}, but the row has no such column. Its columns are {', '.join(fields.names)}."
-                )
+            check_there("key", each, fields.names, "row")
         if not key:
             raise DefinitionError('`key` is empty: name the columns that are the key, for example key="id".')
         if time not in TIMES:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.plan import RESULT_COLUMNS, Stream
+from tidegate.plan import RESULT_COLUMNS, Stream, check_roles
 from tidegate.runtime.spark.frames.names import check_apart, spelled
 from tidegate.spec.columns import check_user_name
 
@@ -38,14 +38,7 @@ def check_columns(stream: Stream, deleted: str | None = None) -> None:
     # The deletion column is no value: rows of a result have only their own `deleted`, so its name may be reserved.
     _reserved(name for name in types if name != deleted)
     check_apart([field.name for field in fields], stream.frame.sparkSession, "The DataFrame has")
-    named: list[tuple[str, str | None]] = [("key", name) for name in stream.key]
-    named += [("timestamp", stream.timestamp), ("partition", stream.partition), ("offset", stream.offset)]
-    named.append(("deleted", deleted))
-    for argument, name in named:
-        if name is not None and name not in types:
-            raise DefinitionError(
-                f"`{argument}` is {name!r}, but the DataFrame has no such column. Its columns are {', '.join(types)}."
-            )
+    check_roles(stream, deleted, types, "DataFrame")
     for name in stream.key:
         _key(name, types[name])
     _timestamp(stream.timestamp, types[stream.timestamp])
