@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, TidegateError
 from tidegate.runtime.spark.sinks import Delta
 from tidegate.runtime.spark.sinks.delta_table import DeltaTarget, Files
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Written
@@ -216,6 +216,14 @@ def test_columns_by_which_a_table_cannot_be_partitioned(tmp_path: Path, partitio
     with pytest.raises(DefinitionError, match=message):
         Delta(tmp_path / "t", partition_by=partition_by).target(Rows(None, fields, (), once=True, mode="append"))
     assert not (tmp_path / "t").exists()
+
+
+def test_a_table_in_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """As on a read-only disk: no column is at fault."""
+    (tmp_path / "file").touch()
+    with pytest.raises(TidegateError, match=r"is not there and cannot be made: .*\n?.*Not a directory") as caught:
+        Delta(tmp_path / "file" / "t").target(Rows(None, FIELDS, (), once=True, mode="append"))
+    assert "Cast" not in str(caught.value)
 
 
 def test_a_table_that_deltalake_cannot_make(tmp_path: Path) -> None:

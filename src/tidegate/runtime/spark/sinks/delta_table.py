@@ -141,6 +141,11 @@ class DeltaTarget(Target):
                     partition_by=partition_by or None,
                     storage_options=self._options,
                 )
+            except (deltalake.exceptions.TableNotFoundError, OSError) as error:
+                raise TidegateError(
+                    f"{self.place} is not there and cannot be made: {error}. See that this process may write there and "
+                    "that the disk has room, or give another `path`."
+                ) from error
             except deltalake.exceptions.DeltaError as error:
                 # deltalake 1.6 does not notice times of a wall clock in maps, and then refuses them.
                 raise DefinitionError(
