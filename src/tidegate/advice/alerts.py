@@ -15,6 +15,7 @@ from tidegate.advice.counts import Tally
 from tidegate.advice.results import Grouped
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import finish
@@ -201,5 +202,4 @@ def _pairs(grouped: Grouped, chosen: Flags) -> tuple[Ints, Ints]:
     many = np.bincount(grouped.pane, minlength=int(grouped.of_pane.max(initial=-1)) + 1)
     first = np.cumsum(many) - many
     size = many[of_pane]
-    nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-    return order[np.repeat(first[of_pane], size) + nth], np.repeat(window, size)
+    return order[expanded(first[of_pane], size, 1)], np.repeat(window, size)

@@ -12,6 +12,7 @@ from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, 
 from tidegate.advice.recorded import Recorded
 from tidegate.instants import ROUND_MS, later_ms, rounded_up
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.runs import expanded
 
 if TYPE_CHECKING:
     from tidegate.advice.partners import Sides
@@ -84,8 +85,7 @@ class JoinArrivals:
             last = max(first + 1, int(np.searchsorted(up_to, known + _AT_ONCE, side="right")))
             of = size[first:last]
             left = np.repeat(np.arange(first, last), of)
-            nth = np.arange(len(left)) - np.repeat(np.cumsum(of) - of, of)
-            right = low[left] + nth
+            right = expanded(low[first:last], of, 1)
             right_row = sides.order[right]
             # The record that arrived first must still be open when the other one arrives.
             left_first = self.turn[left] < self.right_turn[right_row]

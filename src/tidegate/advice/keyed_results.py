@@ -27,6 +27,7 @@ from tidegate.advice.keyed import Complete, in_turn
 from tidegate.advice.ordered import least
 from tidegate.advice.results import RunningMax, count_leaving
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.windows import sessions, sliding
 from tidegate.kernel.windows.lineage import Entries
@@ -215,8 +216,7 @@ class _Raising:
         self.complete = np.zeros(len(complete.start), bool)
         for low, high in _some(complete.high - complete.low):
             size = complete.high[low:high] - complete.low[low:high]
-            nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-            record = complete.order[np.repeat(complete.low[low:high], size) + nth]
+            record = complete.order[expanded(complete.low[low:high], size, 1)]
             bounds = complete.start[low:high], complete.end[low:high]
             self.complete[low:high] = self._raised(record, size, *bounds)
 

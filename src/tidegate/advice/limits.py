@@ -25,6 +25,7 @@ from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionTypeError, in_one_line
 from tidegate.instants import Duration, later_ms, rounded_up, show_ms
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
@@ -272,10 +273,8 @@ def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
     pane = panes.pane(ts)
     first = panes.first_window(pane)
     many = (panes.last_window(pane) - first) // windows.advance_ms + 1
-    record = np.repeat(np.arange(len(ts)), many)
-    nth = np.arange(len(record)) - np.repeat(np.cumsum(many) - many, many)
-    start = first[record] + nth * windows.advance_ms
-    taken = np.asarray(windows.close_ms(start), np.int64) > now[record]
+    record, start = np.repeat(np.arange(len(ts)), many), expanded(first, many, windows.advance_ms)
+    taken = np.asarray(windows.close_ms(start), np.int64) > now[record]  # type: ignore[arg-type]
     return record[taken], start[taken]
 
 

@@ -28,6 +28,7 @@ from tidegate.advice.keyed import AdvisedWindows, needs_of
 from tidegate.advice.keys import Keys
 from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import codes
 from tidegate.kernel.time.panes import Panes
 from tidegate.spec.windows import TimeWindows
@@ -92,9 +93,7 @@ class Grouped:
             return cls(row, start, least, most, groups.number, number, number, closes(shape, start))
         first = panes.first_window(start)
         many = (panes.last_window(start) - first) // shape.advance_ms + 1
-        of_pane = np.repeat(number, many)
-        nth = np.arange(len(of_pane)) - np.repeat(np.cumsum(many) - many, many)
-        windows = first[of_pane] + nth * shape.advance_ms
+        of_pane, windows = np.repeat(number, many), expanded(first, many, shape.advance_ms)
         both = _groups(key[row][of_pane], windows)
         least, most = _fold(both, least[of_pane], "min"), _fold(both, most[of_pane], "max")
         row, start, pane = row[of_pane[both.first]], windows[both.first], groups.number

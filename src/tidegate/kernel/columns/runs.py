@@ -31,6 +31,6 @@ def by_number(rows: pa.Table, numbers: Ints) -> dict[int, pa.Table]:
 
 def expanded(first: Ints, counts: Ints, step: int) -> Ints:
     """From each `first` on `counts` numbers, one `step` apart."""
-    nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    found: Ints = np.repeat(first, counts) + nth * step
+    found: Ints = np.repeat(first - (np.cumsum(counts) - counts) * step, counts)
+    found += np.arange(len(found)) * step
     return found

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates.base import valid_rows
 from tidegate.kernel.columns.arrays import array, ints
+from tidegate.kernel.columns.groups import place_in_group
 from tidegate.kernel.rows import conversion
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.stream_time import NEVER
@@ -30,7 +31,7 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
     """`functions.apply` for a vectorized aggregator."""
     counts = np.bincount(touched.number, minlength=touched.heads.num_rows)
     entries = np.argsort(-counts, kind="stable")
-    order, sizes = _rounds(touched.number, counts, entries)
+    order, sizes = _rounds(touched.number, entries)
     given, ts = rows.take(pa.array(order)), ints(rows["ts"])[order]
     values, since = touched.values.take(pa.array(entries)), touched.since[entries]
     rounds: list[tuple[pa.Array, Ints]] = []
@@ -58,11 +59,9 @@ def apply(layout: Layout, fold: Fold, touched: Touched, rows: pa.Table, every: b
     return touched.with_rest(kept), updates
 
 
-def _rounds(number: Ints, counts: Ints, entries: Ints) -> tuple[Ints, list[int]]:
+def _rounds(number: Ints, entries: Ints) -> tuple[Ints, list[int]]:
     """The places of the records by round, within a round in the order of `entries`; and the size of each round."""
-    by_entry = np.argsort(number, kind="stable")
-    nth = np.empty(len(number), np.int64)
-    nth[by_entry] = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
+    nth = place_in_group(number)
     place = np.empty(len(entries), np.int64)
     place[entries] = np.arange(len(entries))
     return np.lexsort((place[number], nth)), np.bincount(nth).tolist()

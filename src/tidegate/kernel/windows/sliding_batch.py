@@ -29,6 +29,7 @@ from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -423,7 +424,7 @@ def _flat(states: _States, contents: _Contents, shape: _Shape) -> tuple[Ints, In
     """The rows of `states` by window: its base, then its records by arrival; and the place of each window's first."""
     sizes = shape.high - shape.low
     window = np.repeat(np.arange(len(sizes)), sizes)
-    record = np.arange(len(window)) + np.repeat(shape.low - (np.cumsum(sizes) - sizes), sizes)
+    record = expanded(shape.low, sizes, 1)
     based = np.flatnonzero(shape.base >= 0)
     rows = np.concatenate((shape.base[based], states.stored + record))
     arrival = np.concatenate((np.full(len(based), _STORED), contents.arrival[record]))

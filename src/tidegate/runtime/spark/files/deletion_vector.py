@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.errors import InputError
+from tidegate.kernel.columns.runs import expanded
 from tidegate.runtime.spark.files.stores import Root, located, too_large
 from tidegate.spec.columns import OURS
 
@@ -131,9 +132,7 @@ def _container(data: bytes, at: int, count: int, *, of_runs: bool) -> tuple[Rows
     if of_runs:
         (several,) = struct.unpack_from("<H", data, at)
         pairs = np.frombuffer(data, "<u2", 2 * several, at + 2).reshape(several, 2).astype(np.int64)
-        lengths = pairs[:, 1] + 1
-        before = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return np.repeat(pairs[:, 0], lengths) + np.arange(lengths.sum()) - before, at + 2 + 4 * several
+        return expanded(pairs[:, 0], pairs[:, 1] + 1, 1), at + 2 + 4 * several
     if count <= _LIST:
         return np.frombuffer(data, "<u2", count, at).astype(np.int64), at + 2 * count
     bits = np.unpackbits(np.frombuffer(data, np.uint8, _BITS, at), bitorder="little")
