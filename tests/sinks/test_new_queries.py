@@ -206,9 +206,12 @@ def test_in_any_order_of_events_the_rows_are_of_one_query_and_each_batch_is_ther
             assert len(set(rows)) == len(rows), events[: number + 1]
 
 
-def test_of_two_first_commits_at_once_one_is_refused_in_postgresql(server: Any) -> None:
-    place = PostgresPlace(server.url, "at_once")
-    first, second = target(place), target(place)
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+def test_of_two_first_commits_at_once_one_is_refused_in_postgresql(server: Any, isolation: str) -> None:
+    """Whatever transactions see by default: a snapshot made in front of a lock does not have what came before it."""
+    place = PostgresPlace(server.url, f"at_once_{isolation[:4]}")
+    given = "-c default_transaction_isolation=" + isolation.replace(" ", "\\ ")
+    first, second = (target(place, options={"options": given}) for _ in range(2))
     for sink, query in ((first, OLD), (second, NEW)):
         sink.begin(query)
     taking, go_on = threading.Event(), threading.Event()

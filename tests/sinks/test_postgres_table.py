@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from urllib.parse import quote
 
@@ -141,6 +143,34 @@ def test_a_table_that_cannot_take_an_upsert_is_refused_when_the_query_is_made(
         given = rows(("a", number), ("A", number), mode="upsert")
         target.commit(Batch(column, number, 5), staged(target, given))
     assert query(server, "SELECT k, v FROM fits ORDER BY k DESC") == [("a", 1), ("A", 1)]
+
+
+@pytest.mark.parametrize("isolation", ["read\\ committed", "repeatable\\ read", "serializable"])
+def test_two_upserts_of_one_key_at_once_wait_for_each_other(server: Server, isolation: str) -> None:
+    """Where transactions see one snapshot by default, PostgreSQL would end the second one."""
+    fields = Rows(None, FIELDS, ("k",), once=False, mode="upsert")
+    options = {"options": f"-c default_transaction_isolation={isolation}"}
+    first, second = (Postgres(server.url, f"both_{isolation[:4]}", options=options).target(fields) for _ in range(2))
+    assert isinstance(first, PostgresTarget)
+    assert isinstance(second, PostgresTarget)
+    second.commit(Batch("b", 0, 5), staged(second, rows(("a", 0), mode="upsert")))
+    taken, go_on, take = threading.Event(), threading.Event(), first._take
+
+    def waits(*given: Any) -> None:
+        take(*given)
+        taken.set()
+        assert go_on.wait(60)
+
+    first._take = waits  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(first.commit, Batch("a", 0, 5), staged(first, rows(("a", 1), mode="upsert")))
+        assert taken.wait(60)
+        other = threads.submit(second.commit, Batch("b", 1, 5), staged(second, rows(("a", 2), mode="upsert")))
+        assert wait([other], timeout=0.5).not_done
+        go_on.set()
+        one.result()
+        other.result()
+    assert query(server, f"SELECT k, v FROM both_{isolation[:4]}") == [("a", 2)]
 
 
 def test_an_index_that_postgresql_could_not_build_is_none(server: Server) -> None:

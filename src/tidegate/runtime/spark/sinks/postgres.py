@@ -141,9 +141,11 @@ class Connection:
         """A cursor whose changes are committed at the end of the block, all or none."""
         psycopg = package()
         with psycopg.connect(self.url, **dict(self.options)) as connection, connection.cursor() as cursor:
-            # Instants are read and written in UTC: a day is a day of 24 hours. A parameter `options` of the connection
-            # would replace the options of the address and of the environment.
+            # Instants are read and written in UTC: a day is a day of 24 hours. Behind a lock a statement must see what
+            # others have committed before. A parameter `options` of the connection would replace the options of the
+            # address and of the environment.
             cursor.execute(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
                 "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL client_encoding = 'UTF8'"
             )
             yield cursor
