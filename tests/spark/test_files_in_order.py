@@ -778,6 +778,36 @@ def test_after_a_restart_old_files_are_known_by_their_time(tmp_path: Path, monke
     assert run(alive, then, 9)[0] == [["2b"]]
 
 
+@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("deleted", [0, 4])
+def test_after_a_restart_files_come_behind_files_of_a_time_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, deleted: int
+) -> None:
+    """Such a file was the newest of the older ones: files that came while the query was stopped were taken for read."""
+    monkeypatch.setattr(folders, "RECENT", 5)
+    root = Root(f"file:{tmp_path}")
+    for n in range(ahead):
+        touched(tmp_path, f"ahead {n}", NS + 1000 + n)
+    folder = Folder(root)
+    _, end = run(folder, folder.initial(), 2)
+    for n in range(12):
+        touched(tmp_path, f"{n:02}", NS + n)
+        _, end = run(folder, end, 2)
+    for n in range(deleted):
+        (tmp_path / f"{n:02}").unlink()
+    touched(tmp_path, "12", NS + 12)
+    found, then = run(Folder(root), end, 2)
+    assert found == [["12"]]
+    assert then["older"] == 13 - 5
+    # Behind their time they leave like any other file.
+    for n in range(2000, 2007):
+        touched(tmp_path, f"{n}", NS + n)
+    found, then = run(Folder(root), then, 2)
+    assert [name for batch in found for name in batch] == [f"{n}" for n in range(2000, 2007)]
+    assert then["older"] == ahead + 13 + 7 - 5
+    assert run(Folder(root), then, 2)[0] == []
+
+
 def test_a_batch_that_is_run_again_has_the_same_files(tmp_path: Path) -> None:
     for n in range(3):
         touched(tmp_path, f"{n}", NS + n)

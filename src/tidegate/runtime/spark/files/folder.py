@@ -2,7 +2,8 @@
 
 A file is known by its path, and taken once. An offset names the files of its batch, so a batch that is run again has
 the same files. The process that lists knows all files that were taken before. For a restart the offset has hashes of
-the last `RECENT` of them, and for older ones the place up to which all were taken.
+the last `RECENT` of them and of files with times ahead of theirs, and for older ones the place up to which all were
+taken.
 """
 
 from __future__ import annotations
@@ -160,11 +161,20 @@ class Folder:
 
     def _behind(self, start: Offset, new: list[Found], found: list[Found]) -> Offset:
         hashes = [*_hashes(start["recent"]), *(_hash(each.path) for each in new)]
-        gone, recent = set(hashes[:-RECENT]), hashes[-RECENT:]
-        horizon = start["horizon"]
-        if gone:
-            places = [list(each.place) for each in found if _hash(each.path) in gone]
-            horizon = max([*places, *([] if horizon is None else [horizon])], default=None)
+        older, recent = hashes[:-RECENT], hashes[-RECENT:]
+        gone, horizon = older, start["horizon"]
+        if older:
+            places = {_hash(each.path): list(each.place) for each in found}
+            there = sorted(places[each] for each in recent if each in places)
+            middle = there[len(there) // 2] if there else []
+            # A file that is newer than most recent ones stays known by its name (at most as many do): files yet to come
+            # are older than it, and would be taken for files that were read.
+            ahead = [each for each in older if places.get(each, middle) > middle][-RECENT:]
+            kept = set(ahead)
+            gone = [each for each in older if each not in kept]
+            recent = [*ahead, *recent]
+            left = [places[each] for each in gone if each in places]
+            horizon = max([*left, *([] if horizon is None else [horizon])], default=None)
         return {
             "taken": start["taken"] + len(new),
             "files": [[each.path, each.size] for each in new],
