@@ -339,6 +339,36 @@ def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format:
     assert str(row["days"]) == "2026-01-02"
 
 
+@pytest.mark.parametrize("odd", [False, True], ids=["plain", "odd"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_names_of_folders_have_any_case_and_dots(spark: SparkSession, tmp_path: Path, format: str, odd: bool) -> None:
+    """A column was null, or all lines were malformed, where its folder was written in another case."""
+    for n, day in enumerate(["Day=2026-01-01", "DAY=2026-01-02"]):
+        lines = [record(n, n, 'B"C' if odd else "A")]
+        write(tmp_path / "in" / day / "my.who=x" / f"0.{format}", lines, NS + n)
+    schema = SCHEMA + ", day date, `my.who` string"
+    given: dict[str, Any] = {"format": format, "schema": schema, "streaming": False}
+    frame = tg.files.ordered(spark, str(tmp_path / "in"), **given).drop("partition", "offset")
+    wanted = spark.read.schema(schema).format(format).load(str(tmp_path / "in"))
+    assert plain(frame) == plain(wanted)
+    assert len(plain(frame)) == 2
+    order = {"ordered": True} if format == "parquet" else {}
+    stream = tg.files.source(spark, str(tmp_path / "in"), **TIME, **order, **given)
+    [row] = collect(stream.group_by_key().agg(days=tg.max("day"), who=tg.last("my.who")).to_df())
+    assert (str(row["days"]), row["who"]) == ("2026-01-02", "x")
+
+
+def test_a_folder_of_another_case_is_another_column_where_case_counts(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "N=7" / "0.json", [record(0, 1)])
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        given: dict[str, Any] = {"format": "json", "schema": SCHEMA + ", `N` int", "streaming": False}
+        [row] = collect(tg.files.ordered(spark, str(tmp_path / "in"), **given))
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert (row["n"], row["N"]) == (1, 7)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_times_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
     """A time without a zone is in the session's, as for Spark's reader; whether Spark or Arrow reads the lines."""

@@ -85,10 +85,13 @@ def folder_values(values: str | None) -> Mapping[str, str | None]:
 
 
 def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str | None:
-    """The value in the name of a folder. Raises InputError if the file lies in no such folder."""
-    if folder not in folders:
-        raise InputError(f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one.")
-    return folders[folder]
+    """The value in the name of a folder, whatever its case. Raises InputError if the file lies in no such folder."""
+    if folder in folders:
+        return folders[folder]
+    for name, value in folders.items():
+        if name.lower() == folder.lower():
+            return value
+    raise InputError(f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one.")
 
 
 def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: str) -> pa.Scalar:

@@ -21,6 +21,7 @@ from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
+from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder
@@ -236,7 +237,7 @@ class LineReading:
         """All columns of a row."""
         columns = {name: self._value(name, self.source.fields[field]) for name, field in self.source.own.items()}
         columns |= {
-            name: F.col(name).cast(self.source.folders[folder].dataType)
+            name: col(name).cast(self.source.folders[folder].dataType)
             for name, folder in self.source.in_folders.items()
         }
         if self.source.ordered:

@@ -25,7 +25,7 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.frames.names import check_apart
+from tidegate.runtime.spark.frames.names import check_apart, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
 from tidegate.runtime.spark.raw import Pack
 
@@ -241,11 +241,11 @@ class _Wanted:
         folder = Folder(root, pattern, formats.flag(self.options, "recursiveFileLookup"))
         folders = self._folders(folder)
         fields = self._fields()
-        own = StructType([each for each in fields.fields if each.name not in folders])
+        own = StructType([each for each in fields.fields if self._cased(each.name) not in folders])
         if self.format in LINES:
             # Spark's parsers of lines refuse such names with an error that names neither column.
             check_apart(own.names, self.spark, "The schema of the files has")
-        in_folders = StructType([each for each in fields.fields if each.name in folders])
+        in_folders = StructType([each for each in fields.fields if self._cased(each.name) in folders])
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         zone = formats.option(self.options, formats.ZONE, self._zone)
         found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, zone)
@@ -267,11 +267,16 @@ class _Wanted:
         return _schema(self.spark, self.path, self.schema, self.options, self.format)
 
     def _folders(self, folder: Folder) -> set[str]:
+        """The names of folders with a value, as `_cased` gives them."""
         try:
             found = folder.files()
         except InputError as error:
             raise DefinitionError(str(error)) from error
-        return {name for each in found for name in folder.values(each.path)}
+        return {self._cased(name) for each in found for name in folder.values(each.path)}
+
+    def _cased(self, name: str) -> str:
+        """The name as Spark compares it with others."""
+        return name if is_case_sensitive(self.spark) else name.lower()
 
     def _listing(self, folder: Folder) -> DataFrame:
         if not self.streaming:

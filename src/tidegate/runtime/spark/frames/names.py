@@ -52,6 +52,11 @@ def renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator
         yield batch.rename_columns(list(names))
 
 
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether names that differ by case alone are different columns to Spark."""
+    return str(spark.conf.get(CASE_SENSITIVE)).lower() == "true"
+
+
 def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
     """Raise DefinitionError if Spark cannot tell two of the columns apart; `what` begins the message."""
     alike: dict[str, list[str]] = defaultdict(list)
@@ -62,7 +67,7 @@ def check_apart(names: Iterable[str], spark: SparkSession, what: str) -> None:
             continue
         if len(set(same)) < len(same):
             raise DefinitionError(f"{what} two columns {same[0]!r}. Rename or drop one of them.")
-        if str(spark.conf.get(CASE_SENSITIVE)).lower() != "true":
+        if not is_case_sensitive(spark):
             raise DefinitionError(
                 f"{what} the columns {' and '.join(map(repr, same))}, whose names differ by case alone: Spark "
                 f'takes them for one. Rename one of them, or set spark.conf.set("{CASE_SENSITIVE}", "true").'
