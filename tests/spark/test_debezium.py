@@ -114,6 +114,26 @@ def test_a_row_whose_key_changes_is_deleted_under_the_old_one(spark: SparkSessio
         (3, 1, "c", 400, False),
         (4, 1, "c", 500, True),
     ]
+    # A row that loses its key is in the table no more, and one that gets a key was not there before.
+    source = records(
+        spark,
+        [
+            (None, envelope("c", None, row(1, "a"), 100)),
+            (None, envelope("u", row(1, "a"), row(1, None), 200)),
+            (None, envelope("u", row(1, None), row(1, "b"), 300)),
+        ],
+    )
+    table = tg.debezium.table(source, key="email", row=ROW, tombstones="skip")
+    assert changes(table) == [
+        (0, 1, "a", 100, False),
+        (1, 1, "a", 200, True),
+        (1, 1, None, 200, False),
+        (2, 1, "b", 300, False),
+    ]
+    rows = table.to_df().select("email", "deleted").collect()
+    assert sorted(tuple(found) for found in rows) == [("a", False), ("a", True), ("b", False)]
+    table = tg.debezium.table(source, key=["id", "email"], row=ROW, tombstones="skip")
+    assert [change[1:3] for change in changes(table) if change[-1]] == [(1, "a")]
     # Debezium itself writes a change of the primary key as a deletion and a creation.
     source = records(
         spark,

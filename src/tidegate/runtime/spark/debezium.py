@@ -223,12 +223,13 @@ class _Reading:
             ],
             True,
         )
-        moved = reduce(or_, [before.getField(each) != after.getField(each) for each in self.key])
+        # A key that was null is none, and there was no row; one that becomes null leaves no row behind.
+        moved = reduce(or_, [_another(before.getField(each), after.getField(each)) for each in self.key])
         tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # empty
         return (
             F.when(F.col("value").isNull(), tombstone)
             .when(self._of("op") == "d", F.array(gone))
-            .when(F.coalesce(moved, F.lit(False)), F.array(old, new))
+            .when(moved, F.array(old, new))
             .otherwise(F.array(new))
         )
 
@@ -303,6 +304,11 @@ class _Registered:
             return found
         key = F.col(self.key.column)
         return found.withColumn(_KEY, F.when(self.key.fault(F.col("key"), key, nothing, "key").isNull(), key))
+
+
+def _another(before: Column, after: Column) -> Column:
+    """Whether a value became another one, or null."""
+    return before.isNotNull() & ~before.eqNullSafe(after)
 
 
 def _bound(bound: Bound, reader: Schema) -> Bound:
