@@ -175,10 +175,9 @@ def test_what_is_no_change_of_a_row_is_set_aside_with_its_reason(spark: SparkSes
         assert letter["value"] == (None if value is None else value.encode())
     # A deletion without the row before takes the key of the record, also if fields of the row are null.
     source = records(spark, [('{"id": 7}', envelope("d", None, None, 1)), ('{"id": 8}', envelope("d", {}, None, 2))])
-    assert [change[1:] for change in changes(tg.debezium.table(source, key="id", row=ROW))] == [
-        (7, None, 1, True),
-        (8, None, 2, True),
-    ]
+    for more in ({}, {"tombstones": "skip"}, {"history": "1 hour"}):
+        table = tg.debezium.table(source, key="id", row=ROW, **more)
+        assert [change[1:] for change in changes(table)] == [(7, None, 1, True), (8, None, 2, True)]
 
 
 def test_a_stream_of_envelopes_is_a_table_whose_changes_come_batch_by_batch(

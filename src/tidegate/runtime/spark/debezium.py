@@ -36,6 +36,7 @@ STAMP = "change_timestamp"
 TIMES = ("source.ts_ms", "ts_ms")
 UPSERTS = ("c", "u", "r")
 DELETE, SKIP = "delete", "skip"
+_KAFKAS_KEY = "key"
 
 _ENVELOPE, _KEY, _FAULT, _CHANGE = (OURS + name for name in ("envelope", "key", "fault", "change"))
 _PAYLOAD = "payload"
@@ -145,7 +146,7 @@ class _Reading:
                 )
         deletes = _deletes(tombstones, source.columns, versions)
         if registered is not None:
-            registered = registered.with_key(key if deletes else [])
+            registered = registered.with_key(key if _KAFKAS_KEY in source.columns else [])
         return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name, registered)
 
     def frame(self) -> DataFrame:
@@ -170,9 +171,14 @@ class _Reading:
     def _judged(self) -> DataFrame:
         """The records with the columns _ENVELOPE, _KEY and _FAULT, the reason why a record is no change."""
         decoded = self._of_json() if self.registered is None else self.registered.decoded(self.source)
-        if not self.deletes:
+        if not self.keyed:
             decoded = decoded.withColumn(_KEY, F.lit(None).cast(self._key_fields()))
         return decoded.withColumn(_FAULT, F.coalesce(F.col(_FAULT), self._no_change()))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records have a key, which a deletion without the row before has too."""
+        return _KAFKAS_KEY in self.source.columns
 
     def _key_fields(self) -> StructType:
         return StructType([self.row[each] for each in self.key])
@@ -191,9 +197,10 @@ class _Reading:
         data = F.col("value")
         decoded = self.source.withColumn(_ENVELOPE, value.decoded(data, fields))
         fault = value.fault(data, F.col(_ENVELOPE), fields, "value")
-        if self.deletes:
+        if self.keyed:
             keys = _or_payload(self._key_fields())
-            decoded = decoded.withColumn(_KEY, _inner(Json(keys).decoded(F.col("key"), keys), self._key_fields()))
+            key = Json(keys).decoded(F.col(_KAFKAS_KEY), keys)
+            decoded = decoded.withColumn(_KEY, _inner(key, self._key_fields()))
         return decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
 
     def _no_change(self) -> Column:
