@@ -31,6 +31,7 @@ from seeds import first
 from spark.replay import collect
 from spark.test_files import drained
 from tidegate.errors import DefinitionError, InputError, TidegateWarning
+from tidegate.runtime.spark.delta.log import Log
 from tidegate.runtime.spark.files import folder as folders
 from tidegate.runtime.spark.files import lines as text
 from tidegate.runtime.spark.files.columnar import Columns
@@ -911,6 +912,14 @@ def test_a_folder_that_is_removed_while_files_are_listed_has_none(
     shutil.rmtree(tmp_path)
     with pytest.raises(InputError, match="There is no folder file:"):
         folder.files()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    touched(tmp_path, "a.json")
+    with pytest.raises(InputError, match=r"There is no folder file:.*/a\.json: .* is it no file"):
+        Folder(Root(f"file:{tmp_path}/a.json")).files()
+    with pytest.raises(InputError, match=r"/a\.json is no Delta table: it has no folder _delta_log"):
+        Log(Root(f"file:{tmp_path}/a.json")).snapshot()
 
 
 def test_thousands_of_files(tmp_path: Path) -> None:

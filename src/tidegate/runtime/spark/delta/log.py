@@ -147,7 +147,7 @@ class Log:
         store, folder = self.root.located()
         try:
             found = store.get_file_info(fs.FileSelector(f"{folder.rstrip('/')}/{LOG}"))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise InputError(f"{self.root.uri} is no Delta table: it has no folder {LOG}.") from error
         return [info.base_name for info in found]
 

@@ -89,9 +89,9 @@ class Folder:
         store, folder = self.root.located()
         try:
             return sorted(self._below(store, folder.rstrip("/"), ""))
-        except FileNotFoundError as error:
+        except OSError as error:
             raise InputError(
-                f"There is no folder {self.root.uri}: {error}. Is it there, and can it be read?"
+                f"There is no folder {self.root.uri}: {error}. Is it there, is it no file, and can it be read?"
             ) from error
 
     def values(self, path: str) -> dict[str, str | None]:
