@@ -68,7 +68,7 @@ def there(path: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in DeltaTable(path).to_pyarrow_table().to_pylist())
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"], ids=["folder", "store", "as Hadoop writes it"])
 def test_an_append_has_the_rows_at_hand_and_aside_once(tmp_path: Path, scheme: str) -> None:
     target = made(f"{scheme}{tmp_path}/t", "append")
     target.begin("q")
@@ -82,7 +82,7 @@ def test_an_append_has_the_rows_at_hand_and_aside_once(tmp_path: Path, scheme: s
     assert list((tmp_path / "t" / "_tidegate").rglob("*.parquet")) == []
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"], ids=["folder", "store", "as Hadoop writes it"])
 def test_an_upsert_replaces_and_deletes(tmp_path: Path, scheme: str) -> None:
     target = made(f"{scheme}{tmp_path}/t", "upsert")
     target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1, False), ("b", 1, False), ("c", 1, True), schema=GONE)))

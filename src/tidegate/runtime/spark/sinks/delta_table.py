@@ -106,7 +106,8 @@ class DeltaTarget(Target):
 
     def __init__(self, path: str, name: str | None, rows: Rows, options: dict[str, str]) -> None:
         super().__init__(rows, f"the Delta table {path!r}", name)
-        self._path, self._options = path, options
+        # deltalake takes Hadoop's "file:/tables" for an address, which Arrow does not.
+        self._path, self._options = re.sub("^file:/(?!/)", "file:///", path), options
 
     @cached_property
     def _schema(self) -> pa.Schema:
