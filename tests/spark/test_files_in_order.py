@@ -539,6 +539,24 @@ def test_options_that_are_not_there(spark: SparkSession, tmp_path: Path, options
         tg.files.source(spark, str(tmp_path), **TIME, format="json", schema=SCHEMA, options=options)
 
 
+@pytest.mark.parametrize(
+    ("format", "options", "message"),
+    [
+        ("text", {"lineSep": "|"}, "lineSep is '|': tg.files reads UTF-8, and lines that end with a line feed"),
+        ("text", {"Encoding": "UTF-16LE"}, "encoding is 'utf-16le'"),
+        ("parquet", {"mergeSchema": "true"}, "`options` has 'mergeSchema', which a source of files in order"),
+        ("orc", {"mergeschema": "true"}, "`options` has 'mergeschema', which a source of files in order"),
+        ("parquet", {"datetimeRebaseMode": "LEGACY"}, "`options` has 'datetimeRebaseMode'"),
+    ],
+)
+def test_options_of_other_formats_that_are_not_there(
+    spark: SparkSession, tmp_path: Path, format: str, options: dict[str, str], message: str
+) -> None:
+    """They were passed over: lines were others than those of Spark's reader, and columns were missing."""
+    with pytest.raises(DefinitionError, match=f"(?i){re.escape(message)}"):
+        tg.files.ordered(spark, str(tmp_path), format=format, schema=SCHEMA, options=options)
+
+
 def test_columns_are_those_of_the_files_if_none_are_given(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.csv").write_text("user;ts;n\nA;2026-01-01T00:00:00Z;1\n")

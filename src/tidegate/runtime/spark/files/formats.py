@@ -25,7 +25,7 @@ LISTING_OPTIONS = ("maxFilesPerTrigger", "pathGlobFilter", "recursiveFileLookup"
 _SPARKS_OWN = (
     *("latestFirst", "maxFileAge", "maxBytesPerTrigger", "maxCachedFiles", "cleanSource", "sourceArchiveDir"),
     *("fileNameOnly", "modifiedAfter", "modifiedBefore", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath"),
-    "wholetext",
+    *("wholetext", "mergeSchema", "datetimeRebaseMode", "int96RebaseMode"),
 )
 
 _PLAIN_OPTIONS = (
@@ -157,10 +157,16 @@ class CsvLines(LineFormat):
 
 
 def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool = False) -> LineFormat:
-    """The format with Spark's options; `zone` is for times without a zone, `legacy_times` as in `LineFormat`.
+    """The format with Spark's options; `zone` is for times without a zone, `legacy_times` as in `LineFormat`."""
+    own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep", ZONE.lower()}
+    own |= {each.lower() for each in LISTING_OPTIONS}
+    others = {key: value for key, value in options.items() if key.lower() not in own}
+    parse = {ZONE: option(options, ZONE, zone), **others}
+    return JsonLines(parse, legacy_times) if name == "json" else CsvLines(parse, legacy_times)
 
-    Raises DefinitionError for options under which lines are no records.
-    """
+
+def check_lines(options: Mapping[str, str]) -> None:
+    """Raise DefinitionError for options under which lines are no records."""
     if flag(options, "multiLine"):
         raise DefinitionError(
             "multiLine: tg.files reads line by line. Write a record a line, or use tg.stream over spark.readStream "
@@ -173,11 +179,6 @@ def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: 
                 f"{wanted} is {given!r}: tg.files reads UTF-8, and lines that end with a line feed, a carriage return "
                 "or both. Write such files, or use tg.stream over spark.readStream."
             )
-    own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep", ZONE.lower()}
-    own |= {each.lower() for each in LISTING_OPTIONS}
-    others = {key: value for key, value in options.items() if key.lower() not in own}
-    parse = {ZONE: option(options, ZONE, zone), **others}
-    return JsonLines(parse, legacy_times) if name == "json" else CsvLines(parse, legacy_times)
 
 
 def check_options(options: Mapping[str, str]) -> None:

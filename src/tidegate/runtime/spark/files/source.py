@@ -254,6 +254,7 @@ class _Wanted:
         return self._of_lines(found, name, timestamp)
 
     def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
+        formats.check_lines(self.options)
         legacy = not as_written(self.spark)
         line = None if self.format == "text" else formats.line_format(self.format, self.options, self._zone, legacy)
         mode = formats.mode_of(self.options)
