@@ -314,6 +314,12 @@ def test_the_header_of_each_file(spark: SparkSession, tmp_path: Path) -> None:
         collect(other)
 
 
+def test_a_header_that_is_none(tmp_path: Path) -> None:
+    """Python reads no names of more than 128 kB."""
+    with pytest.raises(InputError, match=r"The file a\.csv begins with the names x{100}\.\.\., and the columns of the"):
+        text.Skipped(blank=b"", header=("user", "ts")).check_header(b"x" * 200_000, "a.csv")
+
+
 @pytest.mark.parametrize(("sep", "written"), [("\\t", "\t"), ("||", "||")])
 def test_the_header_with_separators_that_have_two_characters(
     spark: SparkSession, tmp_path: Path, sep: str, written: str
@@ -368,6 +374,17 @@ def test_a_folder_of_another_case_is_another_column_where_case_counts(spark: Spa
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     assert (row["n"], row["N"]) == (1, 7)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_columns_that_are_all_in_names_of_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    write(tmp_path / "in" / "who=x" / "day=2026-01-01" / f"0.{format}", [record(0), record(1)])
+    given: dict[str, Any] = {"format": format, "schema": "day timestamp, who string", "streaming": False}
+    if format in ("parquet", "orc"):
+        with pytest.raises(DefinitionError, match="All columns of `schema`, day, who, are in names of folders"):
+            tg.files.ordered(spark, str(tmp_path / "in"), **given)
+    else:
+        assert tg.files.ordered(spark, str(tmp_path / "in"), **given).count() == 2
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -24,6 +24,8 @@ LONGEST = 512 << 20
 VALUE, FILE = "value", OURS + "file"
 _MARK = b"\xef\xbb\xbf"
 _SPACE = 0x20
+_SHOWN = 100
+"""Letters of a header that are shown if it is no list of names."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,14 @@ class Skipped:
                 kept[at] &= not bytes(data[starts[at] : starts[at + 1]]).startswith(self.comment)
         return kept
 
+    def _names_in(self, header: str) -> list[str]:
+        if len(self.separator) == 1:
+            try:
+                return next(csv.reader([header], delimiter=self.separator, quotechar=self.quote or None), [])
+            except csv.Error:  # a name is longer than Python takes
+                return [f"{header[:_SHOWN]}..."]
+        return [each.strip().strip(self.quote) for each in header.split(self.separator)]
+
     def check_header(self, line: bytes, file: str) -> None:
         """Raises InputError if the first line of a file has other names than the schema."""
         if not self.header:
@@ -67,10 +77,7 @@ class Skipped:
             text = line.decode()
         except UnicodeDecodeError:
             text = line.decode(errors="replace")
-        if len(self.separator) == 1:
-            found = next(csv.reader([text], delimiter=self.separator, quotechar=self.quote or None), [])
-        else:
-            found = [each.strip().strip(self.quote) for each in text.split(self.separator)]
+        found = self._names_in(text)
         if [name.strip().lower() for name in found] != [name.lower() for name in self.header]:
             raise InputError(
                 f"The file {file} begins with the names {', '.join(found)}, and the columns of the stream are "

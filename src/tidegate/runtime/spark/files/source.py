@@ -249,6 +249,11 @@ class _Wanted:
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         zone = formats.option(self.options, formats.ZONE, self._zone)
         found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, zone)
+        if self.format in COLUMNAR and not own.names:
+            raise DefinitionError(
+                f"All columns of `schema`, {', '.join(in_folders.names)}, are in names of folders, and the number of "
+                "rows is that of a column in the files. Add one of these to `schema`."
+            )
         if self.format in COLUMNAR:
             return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
         return self._of_lines(found, name, timestamp)
