@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import BufferFullError
+from tidegate.kernel.state.state import State
 from tidegate.testing import TopologyTestDriver, layout
 
 Row = dict[str, Any]
@@ -335,6 +337,28 @@ def test_an_entry_without_values_counts_its_key_and_times(table: tg.KTable) -> N
         driver.pipe_input({"k": "key", "ts": 0})
         driver.pipe_input({"k": "key", "ts": 10})
         assert [row["timestamp"] for row in driver.read_output()] == [10]
+
+
+@pytest.mark.parametrize("clock", ["stream", "wall"])
+@pytest.mark.parametrize("behind", ["groups", "a bound in bytes"])
+def test_old_values_of_a_closed_window_are_forgotten_once_no_row_of_it_waits(clock: Any, behind: str) -> None:
+    """A limit emits rows of a window after it has closed: they replace the window's last row, then nothing does."""
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows).count()
+    held = counts.suppress(tg.Suppressed.until_time_limit("5 ms", tg.BufferConfig.unbounded(), clock=clock))
+    bound = tg.Suppressed.until_time_limit("1 hour", tg.BufferConfig.max_bytes(10**6), clock="wall")
+    table = held.group_by("k").agg(total=tg.sum("count")) if behind == "groups" else held.suppress(bound)
+    driver, stored = TopologyTestDriver(table), []
+    for ts in (1, 6, 7, 8, 12, 13, *range(20, 300, 7)):
+        driver.advance_wall_clock(f"{ts - driver.wall_clock // timedelta(milliseconds=1)} ms")
+        driver.pipe_input({"k": "a", "ts": ts})
+        state = State.open(driver.state().stores[0])
+        assert state is not None
+        stored.append(state.old_values.totals().rows + state.old_values_of_limit(1).totals().rows)
+    assert max(stored) <= 2
+    if behind == "groups":
+        # The row of [0, 10) with all 4 records leaves behind its close, and takes the row before it out of the group.
+        assert [row["total"] for row in driver.read_output()][1] == 4
 
 
 @pytest.mark.parametrize("clock", ["stream", "wall"])

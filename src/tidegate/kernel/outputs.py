@@ -74,7 +74,7 @@ def _limited(
     """`time_limit.suppress` for one limit of an output; the metrics of several limits are combined."""
     others, state.step_metrics = state.step_metrics, {}
     waiting = layout.of_limit(output, number)
-    part, wake_at = time_limit.suppress(waiting, state, batch, part, end_of_input, behind_limit=number > 0)
+    part, wake_at = time_limit.suppress(waiting, state, batch, part, end_of_input, output.limits[:number])
     if len(layout.op.all_limits) > 1:
         place = output.limits[number].place
         state.step_metrics = suppression_metrics.of_limits(others, state.step_metrics, place)

@@ -24,6 +24,7 @@ from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.stream_time import NEVER
+from tidegate.plan import Limit
 from tidegate.spec.columns import DELETED, LIVE, TIMESTAMP
 
 _NOT_KEPT = (LIVE, DELETED, TIMESTAMP)
@@ -47,13 +48,13 @@ class Replaced:
     has: Flags
 
 
-def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, later: bool) -> Replaced:
+def replace(layout: Layout, index: LogIndex, rows: pa.Table, closed_to: int) -> Replaced:
     """Store new rows (`layout.result_schema`, in order) as old values. Returns the rows that they replace.
 
-    index  the ranges of the old values
-    later  whether rows of a window may still come after it has closed
+    index      the ranges of the old values
+    closed_to  no further row comes of windows that close up to this stream time (ms): their last rows are not kept
     """
-    stored = _stored_values(layout, state, index, later=later)
+    stored = _stored_values(layout, index, closed_to)
     rows, hashes = rows.append_column(LIVE, _live(rows)), result_keys.key_hashes(layout, rows)
     many = rows.num_rows > 0 and stored.are_many(hashes)
     old = _rows_of_all_windows(layout, stored) if many else _last_versions(layout, stored.find(hashes))
@@ -67,7 +68,7 @@ def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, la
         last = last_rows(codes)
         last = last if many else last[last >= new[0]]
         mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: new[0]])
-        stays = live[last] & _open(layout, _closed_to(layout, state, later), mine)
+        stays = live[last] & _open(layout, closed_to, mine)
         if many:
             mine = mine.filter(pa.array(stays))
             stored.replace(_stored(mine, np.zeros(mine.num_rows, bool)), result_keys.key_hashes(layout, mine))
@@ -76,24 +77,34 @@ def replace(layout: Layout, state: State, index: LogIndex, rows: pa.Table, *, la
     return Replaced(both, new, before[new], (has & live[before])[new])
 
 
-def forget(layout: Layout, state: State, index: LogIndex) -> None:
+def closed_and_gone(state: State, limits: Iterable[Limit]) -> int:
+    """The stream time (ms) up to which windows have closed and have no row that waits for these limits.
+
+    The limits have taken the rows of this batch. A row begins to wait before its window closes, by stream time. So a
+    window that closes no later than the first waiting row began to wait has no row there. Of a limit by the wall clock
+    this is known only while nothing waits.
+    """
+    closed_to = state.stream_time
+    for limit in limits:
+        if limit.place in state.due:
+            leaves, _ = state.due[limit.place]
+            closed_to = min(closed_to, leaves - limit.how.limit_ms) if limit.how.clock == "stream" else NEVER
+    return closed_to
+
+
+def forget(layout: Layout, index: LogIndex) -> None:
     """Drop all old values."""
-    _stored_values(layout, state, index, later=True).forget()
+    _stored_values(layout, index, NEVER).forget()
 
 
-def _stored_values(layout: Layout, state: State, index: LogIndex, *, later: bool) -> KeyedRuns:
+def _stored_values(layout: Layout, index: LogIndex, closed_to: int) -> KeyedRuns:
     """The old values: the last row of each key and window, as long as it can change."""
-    return KeyedRuns.of(index, index.store, partial(_current, layout, _closed_to(layout, state, later)))
-
-
-def _closed_to(layout: Layout, state: State, later: bool) -> int:
-    """The stream time (ms) up to which windows are closed; NEVER if none is."""
-    return NEVER if layout.op.windows is None or later else state.stream_time
+    return KeyedRuns.of(index, index.store, partial(_current, layout, closed_to))
 
 
 def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Flags:
     """Whether each of these rows can still change."""
-    if closed_to == NEVER:
+    if closed_to == NEVER or layout.op.windows is None:
         return np.ones(rows.num_rows, bool)
     found: Flags = closed_at(layout, rows) > closed_to
     return found

@@ -31,8 +31,7 @@ def apply(
     clocks: Ints,
     made: pa.Table | None,
     again: pa.Table | None,
-    *,
-    behind_limit: bool,
+    closed_to: int,
 ) -> tuple[Evicted, pa.Table]:
     """Put rows into a bounded buffer. Returns the rows that leave, in order, and the entries that stay.
 
@@ -40,10 +39,10 @@ def apply(
     clocks    the clock of the limit (ms) before and after each row, alternating, and at the end
     made      prior values of windows made from other windows (`lineage.prior_values_of_made`)
     again     the updates that make a window again (`lineage.made_again`)
-    behind_limit  whether the rows have left another time limit
+    closed_to  no further row comes of windows that close up to this stream time (ms)
     """
     if buffer_entries.counts_bytes(layout):
-        rows = buffer_entries.with_prior(layout, state, rows, made, again, later=behind_limit)
+        rows = buffer_entries.with_prior(layout, state, rows, made, again, closed_to)
     both = concat_tables([buffered, rows])
     outcome = within_bound.apply(layout, state, both, buffered.num_rows, clocks) or _one_by_one(
         layout, state, both, buffered.num_rows, clocks

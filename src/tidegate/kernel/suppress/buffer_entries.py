@@ -87,13 +87,13 @@ def prior_names(rows: pa.Table) -> list[str]:
 
 
 def with_prior(
-    layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, again: pa.Table | None, *, later: bool
+    layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, again: pa.Table | None, closed_to: int
 ) -> pa.Table:
     """The rows with `PRIOR` columns: the value that each row replaces, the old value of its change (SEMANTICS 1, 6.4).
 
-    made   prior values of windows made from other windows (`lineage.prior_values_of_made`)
-    again  the updates that make a window again (`lineage.made_again`)
-    later  whether rows of a closed window may still come: behind another limit
+    made       prior values of windows made from other windows (`lineage.prior_values_of_made`)
+    again      the updates that make a window again (`lineage.made_again`)
+    closed_to  no further row comes of windows that close up to this stream time (ms)
     """
     (limit,) = layout.op.all_limits
     if layout.op.emits == "final":
@@ -102,7 +102,7 @@ def with_prior(
         old = rows
     else:
         result_rows = rows.select(layout.result_schema.names)
-        found = old_values.replace(layout, state, state.old_values_of_limit(limit.place), result_rows, later=later)
+        found = old_values.replace(layout, state.old_values_of_limit(limit.place), result_rows, closed_to)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

@@ -10,6 +10,7 @@ stream time on (`kernel.exchange.time_progress`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,16 +35,17 @@ from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, due_until, expire, newest, waiting_since
 from tidegate.kernel.time.stream_time import NEVER, running_max
+from tidegate.plan import Limit
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 
 
 def suppress(
-    layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, *, behind_limit: bool
+    layout: Layout, state: State, batch: Batch, rows: pa.Table, end_of_input: bool, earlier: Sequence[Limit] = ()
 ) -> tuple[pa.Table, int | None]:
     """Put forwarded rows into the buffer. Returns the rows that leave, and the wall clock (ms) of the next due row.
 
-    layout        of the rows that come to the limit (`Layout.of_limit`)
-    behind_limit  whether the rows have left another limit: then their timestamps are stream time, in their order
+    layout   of the rows that come to the limit (`Layout.of_limit`)
+    earlier  the limits that the rows have left: then their timestamps are stream time, in their order
 
     By the wall clock every row of a batch comes at the same time, the time of the batch. At the end of the input
     everything leaves. Raises BufferFullError if the buffer is full and shuts down when full.
@@ -51,7 +53,7 @@ def suppress(
     (limit,) = layout.op.all_limits
     how, wall = limit.how, limit.how.clock == "wall"
     buffered, buckets, now = _load(layout, state.store)
-    rows, times, clocks = _in_turn(layout, state, batch, rows, now, behind_limit=behind_limit)
+    rows, times, clocks = _in_turn(layout, state, batch, rows, now, behind_limit=bool(earlier))
     now = int(clocks[-1])
     if end_of_input:
         clocks[-1] = MAX_MS
@@ -62,16 +64,15 @@ def suppress(
     before = suppression_metrics.of_limit(buffered, buckets)
     if not buffer_entries.counts_bytes(layout):
         # An earlier bound may have kept old values. They would be wrong if that bound came back.
-        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
+        old_values.forget(layout, state.old_values_of_limit(limit.place))
     if how.buffer.bounded:
         if buckets.logs:
             buffered = bounded_time_limit.as_they_leave(
                 layout, concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
-        made, again = (None, None) if behind_limit else (batch.made, batch.again)
-        evicted, retained = bounded_time_limit.apply(
-            layout, state, buffered, rows, clocks, made, again, behind_limit=behind_limit
-        )
+        made, again = (None, None) if earlier else (batch.made, batch.again)
+        closed_to = old_values.closed_and_gone(state, earlier)
+        evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, again, closed_to)
         buckets.forget(list(buckets.logs))
         due = int(retained[BUFFER_TIME][0].as_py()) if retained.num_rows else None
     else:

@@ -194,7 +194,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
                 time_limit.settle(layout.of_limit(now.output, now.number), state.store, restarts=restarted)
             continue
         limit = one.limit
-        old_values.forget(layout, state, state.old_values_of_limit(limit.place))
+        old_values.forget(layout, state.old_values_of_limit(limit.place))
         if _takes_on(now, one):  # no row waits (`loses_rows`)
             continue
         way = way_of(what, layout, one)
