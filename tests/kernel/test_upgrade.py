@@ -898,6 +898,40 @@ def test_results_so_far_wait_for_a_new_limit_by_the_time_of_all_records() -> Non
     assert found == [[f"c{n}" for n in range(8)]] * 2
 
 
+@pytest.mark.parametrize("tasks", [0, 3], ids=["driver", "3 tasks"])
+@pytest.mark.parametrize("clock", ["none", "wall"])
+def test_a_new_limit_by_stream_time_begins_at_the_newest_record(clock: str, tasks: int) -> None:
+    """A record at 100 has come. So an update at 30 is due at once, however the records are cut; 61 waits for 70."""
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("p", pa.int32()), ("o", pa.int64())])
+    stream = tg.stream("events", key="k", timestamp="ts", partition="p", offset="o", schema=schema).group_by_key()
+    store = tg.Materialized.as_("store").with_caching_disabled()
+    plain = stream.windowed_by(tg.TimeWindows.of_size_and_grace("1 s", "1 s")).count(materialized=store)
+    wall = tg.Suppressed.until_time_limit("0 ms", UNBOUNDED, clock="wall")
+    new = plain.suppress(tg.Suppressed.until_time_limit("50 ms", UNBOUNDED, clock="stream"))
+    came = [("z", 100), ("a", 30), ("a", 61), ("a", 70)]
+    first, *others = [{"k": k, "ts": ts, "p": 0, "o": o} for o, (k, ts) in enumerate(came)]
+    found = []
+    for batches in ([others], [[one] for one in others]):
+        before = plain if clock == "none" else plain.suppress(wall)
+        if tasks:
+            plan = Tasks(before.node, tasks)
+            plan.batch([(None, [first])], 10**6)
+            plan = Tasks(new.node, tasks, plan)
+            rows = [row for batch in batches for row in plan.batch([(None, batch)], 10**6)]
+            rows += Tasks(new.node, tasks, plan, drains=True).drain()
+        else:
+            driver = TopologyTestDriver(before, initial_wall_clock_time=10**6)
+            driver.pipe_input(first)
+            driver.read_output()
+            driver = restarted(driver, new)
+            for batch in batches:
+                driver.pipe_batch(batch)
+            driver.drain()
+            rows = driver.read_output()
+        found.append([(row["k"], row["count"], row["timestamp"]) for row in rows])
+    assert found == [[("a", 1, 30), ("a", 3, 70)]] * 2
+
+
 @pytest.mark.parametrize("now", [{"raw": counts()}, limited_in("raw")], ids=["no limit", "a limit"])
 def test_rows_of_an_output_that_is_gone_do_not_leave_by_another_one(now: dict[str, Any]) -> None:
     """The other output has had them."""

@@ -37,6 +37,8 @@ class Batch:
         self.wall_clock = NEVER
         self.closed_to = NEVER
         """Windows had closed up to this stream time (ms) before the batch: later than the fold's if grace grew."""
+        self.newest_before = NEVER
+        """The largest timestamp of all records before the batch (ms), or stream time, if idle input moved it on."""
         self.dropped_late = 0
         """Records that the operator has dropped as late, as far as the caller has taken its rows."""
         self.late: list[tuple[int, int, int]] = []

@@ -106,6 +106,7 @@ def _in_turn(
         times = finds = np.full(rows.num_rows, now)
         end = now
     elif updates:
+        now = max(now, batch.newest_before)  # of a limit that the plan did not have before, or by another clock
         rows, finds = _as_time_passed(layout, batch, rows, now)
         times = ints(rows[TIMESTAMP])
         # Every record moves stream time: also records of other tasks, records without an update due to caching, and
