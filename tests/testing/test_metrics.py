@@ -112,6 +112,30 @@ def test_a_bounded_strict_buffer_says_how_full_it_is() -> None:
     assert told["suppression_buffer_fill"] == 0.25
 
 
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(100)])
+@pytest.mark.parametrize("limits", [1, 2, "another output"])
+def test_a_strict_buffer_beside_time_limits_says_how_full_it_is(buffer: Any, limits: Any) -> None:
+    """It stops the query when it is full; all else that is said of suppressions is about the limits."""
+    strict = tg.Suppressed.until_window_closes(tg.BufferConfig.max_records(4).shut_down_when_full())
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(TUMBLING)
+    table = windowed.count(materialized=tg.Materialized.as_("counts").with_caching_disabled())
+    final, held = table.suppress(strict), limit("5 ms", buffer)
+    if limits == "another output":
+        driver = TopologyTestDriver({"final": final, "slow": table.suppress(held)})
+    else:
+        final = final.suppress(held)
+        driver = TopologyTestDriver(final.suppress(held) if limits == 2 else final)
+    pipe(driver, ("A", 1), ("B", 1), ("C", 1))
+    told = driver.metrics()
+    waiting = 3 if limits == "another output" else 0
+    assert told["suppression_buffer_fill"] == 0.75
+    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (waiting, waiting)
+    pipe(driver, ("D", 30))
+    assert driver.metrics()["suppression_buffer_fill"] == 0.25
+    if not buffer.bounded and limits == 2:
+        assert "suppression_buffer_fill[suppress-2]" not in driver.metrics()
+
+
 @pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
 def test_a_time_limit_counts_keys_not_updates(buffer: Any) -> None:
     driver = TopologyTestDriver(changes().suppress(limit(buffer=buffer)))

@@ -79,7 +79,7 @@ def _limited(
         place = output.limits[number].place
         state.step_metrics = suppression_metrics.of_limits(others, state.step_metrics, place)
     else:
-        state.step_metrics = others | state.step_metrics
+        state.step_metrics = suppression_metrics.beside(others, state.step_metrics)
     return part, wake_at
 
 

@@ -261,7 +261,7 @@ class Operation:
         final = any(output.kind == "final" for output in self.all_outputs)
         limits = [limit.how for limit in self.all_limits]
         held = final or bool(limits)
-        bounded = any(how.buffer.bounded for how in limits) if limits else self.buffer is not None
+        bounded = self.buffer is not None or any(how.buffer.bounded for how in limits)
         groups = {
             metrics.SKEW: self.stream.clock.max_future_skew_ms is not None,
             metrics.FINAL: final,

@@ -100,7 +100,9 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
     most_records = np.inf if buffer.max_records is None else buffer.max_records
     most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
     peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
-    suppression_metrics.record_peaks(state, layout.op.buffer, *peaks)
+    # Behind it time limits have the metrics of rows that wait, but for the fill.
+    record = suppression_metrics.record_fill if layout.op.all_limits else suppression_metrics.record_peaks
+    record(state, layout.op.buffer, *peaks)
     over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
     if len(over):
         at = over[0]

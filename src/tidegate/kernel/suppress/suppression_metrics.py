@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 UPDATED = OURS + "updated"
 """The column with the wall clock (ms) at the last update of a waiting row, if no other column has it."""
 
+_FULL = "suppression_buffer_fill"
+
 SIZE = OURS + "size"
 """The column with the bytes of an entry in a buffer with a bound."""
 
@@ -62,14 +64,22 @@ def record_buffered(state: State, now: Buffered, before: Buffered) -> None:
 
 def record_peaks(state: State, buffer: Buffer, records: int, size: int) -> None:
     """Set the metrics of the largest content of a bounded buffer within this step, and of its fill."""
+    state.step_metrics |= {"suppression_buffer_count_max": records, "suppression_buffer_size_max": size}
+    record_fill(state, buffer, records, size)
+
+
+def record_fill(state: State, buffer: Buffer, records: int, size: int) -> None:
+    """Set the metric of the fill of a bounded buffer. Of several buffers the fullest counts."""
     mine = buffer.share(state.task, state.tasks)
     parts = [(records, mine.max_records), (size, mine.max_bytes)]
     full = max(min(content / max(bound, 1), 1.0) for content, bound in parts if bound is not None)
-    state.step_metrics |= {
-        "suppression_buffer_count_max": records,
-        "suppression_buffer_size_max": size,
-        "suppression_buffer_fill": int(full * FILL),
-    }
+    state.step_metrics[_FULL] = max(state.step_metrics.get(_FULL, 0), int(full * FILL))
+
+
+def beside(others: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+    """The metrics of a single limit, beside those of the operator in front of it."""
+    fill = [metrics[_FULL] for metrics in (others, own) if _FULL in metrics]
+    return others | own | ({_FULL: max(fill)} if fill else {})
 
 
 def of_limits(others: dict[str, float], own: dict[str, float], place: int) -> dict[str, float]:
@@ -84,7 +94,7 @@ def of_limits(others: dict[str, float], own: dict[str, float], place: int) -> di
 
 
 def _together(name: str, one: float, other: float) -> float:
-    if name == "suppression_buffer_fill":
+    if name == _FULL:
         return max(one, other)
     return min(one, other) if name == "overtime_min" else one + other
 
@@ -115,10 +125,15 @@ def _updated(how: UntilTimeLimit, evicted: Evicted) -> Ints:
 
 
 def of_step(op: Operation, state: State, before: Buffered, now: Buffered) -> dict[str, float]:
-    """The metrics of this step, given the rows that waited for their window `before` it and wait `now`."""
+    """The metrics of this step, given the rows that waited for their window `before` it and wait `now`.
+
+    With time limits these are the metrics of suppressions, and a strict buffer in front of them counts in the fill.
+    """
+    if op.all_limits and op.buffer is not None:
+        record_fill(state, op.buffer, now.rows, now.size)
     if not op.all_limits and "suppression" in op.measured:
         record_buffered(state, now, before)
-        if op.buffer is not None and "suppression_buffer_fill" not in state.step_metrics:
+        if op.buffer is not None and _FULL not in state.step_metrics:
             record_peaks(state, op.buffer, now.rows, now.size)
         state.step_metrics["suppression_emit"] = state.step_metrics.get("emit_final_records", 0)
     return {**state.step_metrics, "tasks": state.tasks, "tasks_heard": 1}
