@@ -286,6 +286,16 @@ class TestOverflow:
         got = acc.finish(acc.merge_runs(state, starts)).to_pylist()
         assert got == [2**63 - 2, -(2**63), None, 5]
 
+    @pytest.mark.parametrize("kind", [LONG, pa.decimal128(38, 0)])
+    def test_a_scan_of_some_rows_passes_others_that_overflow(self, kind: pa.DataType) -> None:
+        acc, most = make("sum", kind), 2**63 - 1 if kind == LONG else Decimal(10**38 - 1)
+        state, starts = acc.lift(pa.array([1, most, 1, -1, 2, None], kind), 6), np.array([0, 1])
+        scanned = acc.scan_at(state, starts, np.array([3, 0, 1]))
+        assert acc.finish(scanned).to_pylist() == [most, 1, most]
+        with pytest.raises(Overflow) as caught:
+            acc.scan_at(state, starts, np.array([0, 1, 5]))
+        assert caught.value.group_index == 1
+
     def test_a_long_mean_does_not_overflow(self) -> None:
         check("mean", LONG, [[2**63 - 1, 2**63 - 1], [-(2**63), None, -(2**63)]])
 

@@ -40,6 +40,7 @@ class Work:
         for kind in (Count, Sum, Extreme, First, Last):
             for name in ("merge_runs", "scan_runs"):
                 patch.setattr(kind, name, self._counting(getattr(kind, name)))
+        patch.setattr(Sum, "scan_at", self._counting(Sum.scan_at))
         apply = sliding.apply
 
         def counted(*given: Any) -> Any:
@@ -49,9 +50,9 @@ class Work:
         patch.setattr(sliding, "apply", counted)
 
     def _counting(self, method: Any) -> Any:
-        def counted(acc: Accumulator, state: list[Any], starts: Any) -> Any:
+        def counted(acc: Accumulator, state: list[Any], *given: Any) -> Any:
             self.rows += len(state[0])
-            return method(acc, state, starts)
+            return method(acc, state, *given)
 
         return counted
 

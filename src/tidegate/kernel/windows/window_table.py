@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, array, concat_tables, flags, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.runs import by_number, expanded
 from tidegate.kernel.exchange.batch import Batch
@@ -374,9 +374,11 @@ def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, single: bool)
     merged = grouping.merge(layout, both, by, groups)
     before = both.num_rows - rows.num_rows
     if layout.op.every_update:
-        updates = _every_update(layout, both, groups, before)
-        emitted = updates.filter(pc.invert(rows["silent"])) if layout.op.stream.changes else updates
-        return merged, emitted
+        emitted, heads = np.arange(before, both.num_rows), both.select([*layout.keys, "start"]).slice(before)
+        if layout.op.stream.changes:
+            leaves = ~flags(rows["silent"])
+            emitted, heads = emitted[leaves], heads.filter(pa.array(leaves))
+        return merged, _every_update(layout, both, groups, emitted, heads)
     return merged, _touched(merged, groups.number[before:])
 
 
@@ -387,22 +389,21 @@ def _touched(merged: pa.Table, changed: Any) -> pa.Table:
     return merged.filter(pa.array(touched)).sort_by([("ts", "ascending"), ("start", "ascending")])
 
 
-def _every_update(layout: Layout, both: pa.Table, groups: Groups, stored_rows: int) -> pa.Table:
-    """The running aggregate at every new row, in order of arrival."""
+def _every_update(layout: Layout, both: pa.Table, groups: Groups, emitted: Ints, heads: pa.Table) -> pa.Table:
+    """The running aggregate at each of the `emitted` rows, in order of arrival; `heads`: their keys and windows."""
     order, starts = groups.runs()
     by_group, place = pa.array(order), np.empty_like(order)
     place[order] = np.arange(len(order))
-    of_new = place[stored_rows:]
-    back = pa.array(of_new)
-    columns: dict[str, Any] = {name: both[name].slice(stored_rows) for name in [*layout.keys, "start"]}
+    at = place[emitted]
+    columns: dict[str, Any] = {name: heads[name] for name in heads.schema.names}
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         try:
-            scanned = acc.scan_runs([array(both[name]).take(by_group) for name in names], starts)
+            scanned = acc.scan_at([array(both[name]).take(by_group) for name in names], starts, at)
         except Overflow as overflow:
-            heads = both.take(pa.array(groups.first))
-            raise grouping.overflowed(layout, heads, overflow, index) from None
-        columns |= {name: column.take(back) for name, column in zip(names, scanned, strict=True)}
-    columns["ts"] = running_max(ints(both["ts"])[order], starts)[of_new]
+            of_groups = both.take(pa.array(groups.first))
+            raise grouping.overflowed(layout, of_groups, overflow, index) from None
+        columns |= zip(names, scanned, strict=True)
+    columns["ts"] = running_max(ints(both["ts"])[order], starts)[at]
     if BORN in both.schema.names:
-        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[stored_rows:]]))
+        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[emitted]]))
     return pa.table(columns)
