@@ -16,6 +16,7 @@ from tidegate.testing import TopologyTestDriver
 Record = dict[str, Any]
 Make = Callable[[tg.TimeWindowedKStream], tg.KTable]
 
+NAN = float("nan")
 TIMES, START = 16, 8
 """Bytes of buffer time and timestamp, and of the window's start in the key (SEMANTICS 6.4)."""
 
@@ -141,6 +142,24 @@ def test_no_room_for_a_single_entry() -> None:
             [1, 2],
             8 + 16,
             id="aggregate: lists, the first one empty",
+        ),
+        pytest.param(
+            lambda w: w.aggregate(lambda: NAN, lambda _, row, held: row["v"], type="double"),
+            [-NAN, NAN],
+            8 + 8,
+            id="aggregate: a NaN is itself, so the old value is the prior one",
+        ),
+        pytest.param(
+            lambda w: w.aggregate(lambda: [NAN], lambda _, row, held: [row["v"]], type="array<double>"),
+            [NAN, NAN],
+            8 + 8,
+            id="aggregate: so is a list of NaN",
+        ),
+        pytest.param(
+            lambda w: w.aggregate(lambda: 0.0, lambda _, row, held: row["v"], type="double"),
+            [-0.0, 1.0],
+            8 + 8 + 8,
+            id="aggregate: -0.0 is not the prior 0.0",
         ),
         pytest.param(lambda w: w.reduce(lambda a, b: a + b, "v"), ["a", "b"], 1 + 2, id="reduce"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, flags, raw
+from tidegate.kernel.columns.arrays import Ints, array, flags
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -21,7 +21,7 @@ from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import prior_values, strict_bound
 from tidegate.kernel.suppress.suppression_metrics import SIZE
 from tidegate.kernel.suppress.time_buckets import waiting_since
-from tidegate.kernel.suppress.value_bytes import byte_sizes, of_one_row
+from tidegate.kernel.suppress.value_bytes import byte_sizes, comparable, of_one_row
 from tidegate.spec.columns import DELETED, END, OURS, START
 from tidegate.spec.windows import SessionWindows
 
@@ -135,10 +135,7 @@ def _value_codes(columns: list[pa.ChunkedArray]) -> Ints:
     """One number per row, the same for rows with the same values; null is a value like any other."""
     numbers = []
     for column in map(array, columns):
-        # Arrow compares no lists and structs.
-        nested = pa.types.is_nested(column.type)
-        flat = pa.array(map(repr, raw(column).to_pylist()), pa.string()) if nested else column
-        encoded = flat.dictionary_encode(null_encoding="encode")
+        encoded = comparable(column).dictionary_encode(null_encoding="encode")
         numbers.append(pa.chunked_array([encoded.indices.cast(pa.int64())]))
     return grouping.codes(numbers)
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import BufferFullError
-from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints, raw
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.closing import close_of_starts
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
-from tidegate.kernel.suppress.value_bytes import of_one_row, total
+from tidegate.kernel.suppress.value_bytes import comparable, of_one_row, total
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.suppressed import Buffer
@@ -161,18 +161,14 @@ def _sizes_of_entries(
 
 
 def same(values: list[pa.Array], others: list[pa.Array]) -> Any:
-    """Whether `values` and `others` are equal, column by column, in each row; null equals null."""
+    """Whether `values` and `others` are equal (`comparable`), column by column, in each row; null equals null."""
     equal = np.ones(len(values[0]), bool)
     for column, other in zip(values, others, strict=True):
         if pa.types.is_null(column.type):
             continue
-        if pa.types.is_nested(column.type):
-            # Arrow compares no lists.
-            both = (raw(one).to_pylist() for one in (column, other))
-            equal &= np.array([a == b for a, b in zip(*both, strict=True)], bool)
-            continue
-        both_null = pc.and_(column.is_null(), other.is_null())
-        equal &= pc.or_(pc.fill_null(pc.equal(column, other), False), both_null).to_numpy(zero_copy_only=False)
+        one, another = comparable(column), comparable(other)
+        both_null = pc.and_(one.is_null(), another.is_null())
+        equal &= pc.or_(pc.fill_null(pc.equal(one, another), False), both_null).to_numpy(zero_copy_only=False)
     return equal
 
 

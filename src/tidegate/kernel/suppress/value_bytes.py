@@ -1,4 +1,4 @@
-"""The bytes that a value counts in a buffer with a bound (SEMANTICS 6.4).
+"""The bytes that a value counts in a buffer with a bound (SEMANTICS 6.4), and which values are the same bytes.
 
 A null counts nothing. A string or binary value counts its bytes, every other atomic value the width of its Arrow type
 (a boolean one byte). A struct, list or map counts the sum of its parts, and nothing for itself.
@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Ints, raw
+
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def total(columns: list[pa.Array]) -> Ints:
@@ -21,6 +23,17 @@ def total(columns: list[pa.Array]) -> Ints:
 def of_one_row(columns: list[pa.Array]) -> int:
     """The bytes of a row; each column has one value. A row without columns counts nothing."""
     return sum(int(byte_sizes(column)[0]) for column in columns)
+
+
+def comparable(column: pa.Array) -> pa.Array:
+    """A column that is equal where the bytes are: a NaN is itself, whatever its bits, and -0.0 is not 0.0."""
+    if pa.types.is_nested(column.type):
+        # Arrow compares no lists and structs.
+        return pa.array(map(repr, raw(column).to_pylist()), pa.string())
+    if column.type not in _BITS:
+        return column
+    one_nan = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
+    return one_nan.view(_BITS[column.type])
 
 
 def byte_sizes(column: pa.Array) -> Ints:
