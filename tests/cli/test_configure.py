@@ -305,8 +305,9 @@ def test_what_a_user_chose_for_an_earlier_session_stays() -> None:
     assert told.items() >= local_files.CLASSES.items()
 
 
-def test_a_builder_without_a_master_has_the_one_of_an_earlier_session() -> None:
-    stopped(SparkSession.builder.master(ELSEWHERE))
+@pytest.mark.parametrize(("name", "value"), [("spark.master", ELSEWHERE), ("spark.submit.pyFiles", "of_mine.py")])
+def test_a_builder_has_the_master_and_the_files_of_an_earlier_session(name: str, value: str) -> None:
+    stopped(SparkSession.builder.config(name, value))
     told = tg.configure(SparkSession.builder)._options
     assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
 

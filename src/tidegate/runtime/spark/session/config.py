@@ -122,7 +122,8 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         require_java()
         require_connector(options.get(PACKAGES, ""), pyspark.__version__)
         named = os.environ.get(PYTHON_OF_WORKERS[0])
-        here = _is_this_machine(_master(options)) and not options.keys() & SHIPPED
+        ships = any(name in options or earlier.setting(name) for name in SHIPPED)
+        here = _is_this_machine(_master(options)) and not ships
         if named is not None and here:
             require_workers(named)
         if faster:
