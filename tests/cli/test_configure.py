@@ -270,21 +270,28 @@ def test_a_jvm_that_runs_is_asked_for_the_classes(monkeypatch: pytest.MonkeyPatc
         assert local_files.ON_THE_CLASS_PATH not in os.environ
 
 
-def stopped(builder: Any) -> dict[str, str]:
+def stopped(builder: Any, *, faster: bool = False) -> dict[str, str]:
     """The settings of a builder whose session started the JVM and has stopped: later sessions begin with them."""
-    properties = dict(tg.configure(builder)._options)
+    properties = dict(tg.configure(builder, faster=faster)._options)
     SparkContext._gateway = Java(*local_files.CLASSES.values(), properties=properties)
     return properties
 
 
 def test_a_session_on_a_cluster_has_no_settings_of_an_earlier_one_on_this_machine() -> None:
-    mine = {"spark.app.name": "mine", config.PARALLELISM: "4"}
+    mine: dict[str, Any] = {"spark.app.name": "mine", config.PARALLELISM: "4"}
     properties = stopped(SparkSession.builder.master("local[2]").config(map=mine))
     assert properties.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
     told = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
     assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
     assert properties.items() >= mine.items()
     assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_a_faster_session_makes_no_later_one_faster() -> None:
+    """It has no checksums beside the files of checkpoints."""
+    properties = stopped(SparkSession.builder.master(ELSEWHERE), faster=True)
+    told = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
+    assert not told.keys() & {*config.FASTER, *config.FASTER_AT_START}
 
 
 def test_a_session_that_runs_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         if named is not None and here:
             require_workers(named)
         if faster:
-            builder = _with_ours(builder, FASTER_AT_START)
+            builder = _with(builder, FASTER_AT_START)
         if here and not _starts_server(options):
             chosen = _Chosen(options, _said_elsewhere())
             quicker = local_files.settings(chosen)
@@ -136,7 +136,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
                 if named is None:
                     earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
                 quicker |= PRELOADED | COMPILED
-            builder = _with_ours(builder, {name: value for name, value in quicker.items() if name not in chosen})
+            builder = _with(builder, {name: value for name, value in quicker.items() if name not in chosen})
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
         earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
@@ -201,15 +201,11 @@ def _settings(faster: bool, provider: str, arrow_rows: str) -> dict[str, str]:
 
 
 def _with(builder: Any, settings: dict[str, str]) -> Any:
+    """The builder with settings that no later session is to begin with."""
+    earlier.note(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder
-
-
-def _with_ours(builder: Any, settings: dict[str, str]) -> Any:
-    """The builder with settings for Spark as it is started, which no later session is to begin with."""
-    earlier.note(settings)
-    return _with(builder, settings)
 
 
 def _is_remote(builder: Any) -> bool:
