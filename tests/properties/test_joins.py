@@ -431,6 +431,34 @@ def row_batches(case: Case, batches: list[list[tuple[int, Row]]], clock: str) ->
     return made
 
 
+@pytest.mark.parametrize("clock", ["max", "min_partition"])
+@given(case=joins(), data=st.data())
+def test_rows_of_one_key_and_time_enter_the_next_operator_in_the_order_in_which_they_leave(
+    clock: str, case: Case, data: Any
+) -> None:
+    """On Spark too, where rows of different keys leave in no order, and a batch is taken in ranges of hashes."""
+    batches = data.draw(placed(case.self_join))
+    lists = case.table(ordered=True, clock=clock).group_by_key().agg(l=tg.collect_list("n_l"), r=tg.collect_list("n_r"))
+    small = replace(data.draw(small_sizes()), divided_rows=1, joined_rows=data.draw(st.sampled_from([1, 4, 1_000])))
+    in_order, as_spark = Tasks(lists.node, 1), Tasks(lists.node, 1, as_spark=True, tuning=small)
+    for batch in batches:
+        read = [(SIDES[_side_of(batch, part[0])], part) for part in _by_partition(batch)]
+        wanted, got = ({row["k"]: (row["l"], row["r"]) for row in many.batch(read)} for many in (in_order, as_spark))
+        assert got == wanted
+
+
+def test_a_pair_of_an_earlier_record_enters_the_next_operator_in_the_order_of_times() -> None:
+    """Left 4, 5 and 6 join right 10 in this order, whichever batch each came in."""
+    table = Case(10, 10, 50, "inner", self_join=False).table(ordered=True)
+    for first in range(4):
+        many = Tasks(table.group_by_key().agg(n=tg.collect_list("n_l")).node, 1, as_spark=True)
+        left = [dict(zip(FIELDS, ("a", ts, ts, 0, n), strict=True)) for n, ts in enumerate((5, 6, 4))]
+        right = [dict(zip(FIELDS, ("a", 10, 10, 0, 0), strict=True))]
+        assert many.batch([("left", left[:first])]) == []
+        [row] = many.batch([("left", left[first:]), ("right", right)])
+        assert row["n"] == [4, 5, 6]
+
+
 @pytest.mark.parametrize("one_by_one", [False, True])
 @given(case=joins(), data=st.data())
 def test_windows_behind_a_join_go_by_its_slower_side(one_by_one: bool, case: Case, data: Any) -> None:

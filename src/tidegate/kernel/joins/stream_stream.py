@@ -92,7 +92,7 @@ class StreamStreamJoin(JoinOperator):
         staying = _Staying(), _Staying()
         parts = self._parts(batch, kept, staying, closes_at)
         yield self.layout.result_schema.empty_table()
-        if self.layout.sorts:
+        if self._orders:
             collected = list(parts)
             if collected:
                 yield _in_order(collected)
@@ -135,6 +135,11 @@ class StreamStreamJoin(JoinOperator):
         return self.layout.op.joined
 
     @property
+    def _orders(self) -> bool:
+        """Whether rows leave in order: all of them, or those of each key, in which the next operator takes them."""
+        return self.layout.sorts or self.layout.op.regroup is not None
+
+    @property
     def _once(self) -> bool:
         """Whether a self-join stores its open records once, for both sides.
 
@@ -164,7 +169,7 @@ class StreamStreamJoin(JoinOperator):
             came = arrived(self.layout, batch)
             for side, late in enumerate(_late(self._joined, came)):
                 self.report_late(batch, side, came[side], late)
-            if self.layout.sorts:
+            if self._orders:
                 arrivals = _arrivals(came, doubled=self._joined.self_join)
             sides = self._sides(kept, came, batch.closed_to, closes_at)
             yield from self._pairs(sides)
@@ -176,6 +181,9 @@ class StreamStreamJoin(JoinOperator):
             for side in self._stored_sides:
                 staying[side].add(sides[side], closes_at)
             del came, sides  # before the next records are decoded
+        if self._orders and not self.layout.sorts:
+            # Of their keys come at most rows of other records of their side that close, behind them.
+            arrivals = np.zeros(0, np.int64), 1
         for side in preserved if not self._once else ():
             for one in self._closing(kept[side], staying[side], side, batch.closed_to, closes_at):
                 yield self._null_joined(one, side, arrivals, batch.closed_to, closes_at)
@@ -203,7 +211,7 @@ class StreamStreamJoin(JoinOperator):
                 if preserves(1 - side):
                     other.matched[partners] = True
                 both = (mine.records, rows), (other.records, partners)
-                order = _order_of_pairs(*both) if self.layout.sorts else None
+                order = _order_of_pairs(*both) if self._orders else None
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
@@ -498,8 +506,10 @@ def _order_of_closing(
         "side": np.full(len(rows), 1 - number),
     }
     keys = records.rows.select(layout.keys).take(pa.array(rows))
-    # A key without a type yet has the type of the other side's key.
-    columns |= {name: keys[name] if pa.types.is_null(keys[name].type) else serial(keys[name]) for name in layout.keys}
+    if layout.sorts:
+        # A key without a type yet has the type of the other side's key.
+        known = {name: not pa.types.is_null(keys[name].type) for name in layout.keys}
+        columns |= {name: serial(keys[name]) if known[name] else keys[name] for name in layout.keys}
     columns["arrival"] = places
     return pa.table(columns)
 
