@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from browser.chromium import PROGRAM, Page
-from cli.fed import HOSTILE, NOW, heard, of_sessions, served
+from cli.fed import HOSTILE, NOW, heard, of_sessions, progress, served
 from tidegate.runtime.spark.metrics.listener import Listener
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(PROGRAM is None, reason="no chromium is installed")]
@@ -96,6 +96,31 @@ def test_another_query_whose_name_is_no_markup(page: Page, url: str) -> None:
     assert page.value("document.querySelector('nav button[aria-pressed=true]').innerText") == HOSTILE
     assert page.value("document.querySelectorAll('nav img').length") == 0
     assert page.value("decodeURIComponent(location.hash.slice(1))") == HOSTILE
+
+
+def test_it_draws_times_and_names_of_any_kind(page: Page) -> None:
+    """A time that no calendar has, an operator with the name of a part of the page, and an address that is no name."""
+    listener = Listener(clock=lambda: NOW)
+    for reached in (9_000_000_000_000_000, 9_100_000_000_000_000):
+        listener.onQueryProgress(progress("100 %", "batches", stream_time=reached))
+    with served(listener) as url:
+        page.open(f"{url}/#%")
+        page.wait("document.querySelectorAll('.plot canvas').length >= 7")
+        assert page.errors == []
+        assert page.value("document.getElementById('state').className") == ""
+        text = page.value("document.body.innerText")
+    for said in ("9100000000000000 ms", "Stream time against the wall clock", "Time per batch, and where it goes"):
+        assert said in text
+
+
+def test_the_keyboard_stays_where_it_is(page: Page, url: str) -> None:
+    page.open(url)
+    page.wait(DRAWN)
+    page.value("document.querySelectorAll('nav button')[1].focus()")
+    page.value("update()")
+    assert page.value("document.activeElement.innerText") == HOSTILE
+    page.value("document.activeElement.click()")
+    assert page.value("document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
 def test_it_stays_as_large_while_it_is_open(page: Page, url: str) -> None:

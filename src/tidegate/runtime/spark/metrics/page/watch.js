@@ -31,10 +31,16 @@ function duration(ms) {
   }
   return `${Math.round(ms)} ms`;
 }
-const instant = (ms) => {
+// The day and the time of day, in UTC; null beyond the year 275760, where a Date ends.
+const utc = (ms) => {
   const at = new Date(ms);
-  return ms === null || ms < 0 || Number.isNaN(at.getTime()) ? "not begun" : `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  return Number.isNaN(at.getTime()) ? null : at.toISOString().slice(0, -5).split("T");
 };
+function instant(ms) {
+  if (ms === null || ms < 0) return "not begun";
+  const at = utc(ms);
+  return at === null ? `${ms} ms` : `${at[0]} ${at[1]} UTC`;
+}
 function count(value) {
   if (value === null || value === undefined) return "–";
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G`;
@@ -48,7 +54,7 @@ function bytes(value) {
   if (value >= 2 ** 20) return `${(value / 2 ** 20).toFixed(1)} MiB`;
   return value >= 1024 ? `${(value / 1024).toFixed(0)} KiB` : `${value} B`;
 }
-const share = (value) => value === 0 ? "0 %" : value < 0.0001 ? "< 0.01 %" : `${(100 * value).toFixed(value < 0.01 ? 2 : 1)} %`;
+const share = (value) => value === null || value === undefined ? "–" : value === 0 ? "0 %" : value < 0.0001 ? "< 0.01 %" : `${(100 * value).toFixed(value < 0.01 ? 2 : 1)} %`;
 
 // --- charts over the wall clock, by uPlot; one stays for as long as its operator is shown -----------------------------
 const plots = new Map();
@@ -207,13 +213,18 @@ function clear() {
   document.getElementById("main").replaceChildren();
 }
 
+let tabbed = "";
 function tabs(names) {
-  const nav = document.getElementById("queries");
+  const now = JSON.stringify([names, chosen]);
+  if (now === tabbed) return; // the buttons stay, and so does the focus of the keyboard
+  tabbed = now;
+  const nav = document.getElementById("queries"), focused = nav.contains(document.activeElement);
   nav.replaceChildren(...names.map(([name, active]) => {
     const button = $("button", {type: "button", "aria-pressed": String(name === chosen)}, active ? name : `${name} (ended)`);
     button.addEventListener("click", () => { chosen = name; location.hash = encodeURIComponent(name); update(); });
     return button;
   }));
+  if (focused) nav.querySelector("[aria-pressed=true]")?.focus();
 }
 
 function batches(query) {
@@ -240,11 +251,14 @@ function operator(one, points, now) {
   made.drawn.replaceChildren(...[timeline(one), histogram(one), partitions(one, now)].filter((part) => part !== null));
   if (!points) return;
   const lag = points.at.map((at, i) => points.stream_time[i] === null || points.stream_time[i] < 0 ? null : points.stream_time[i]);
-  const key = (name) => `${one.operator} ${name}`;
+  const key = (name) => `operator ${one.operator} ${name}`;
   const known = lag.filter((value) => value !== null);
   const days = known.length && known[known.length - 1] - known[0] > 2 * 86400000;
   // One day is named below the chart; on the axis there is room for the hour.
-  const moment = (value) => value === null ? "–" : new Date(value).toISOString().slice(days ? 2 : 11, days ? 10 : 16);
+  const moment = (value) => {
+    const at = value === null ? null : utc(value);
+    return at === null ? "–" : days ? at[0].replace(/^\d\d(?=\d\d-)/, "") : at[1].slice(0, 5);
+  };
   chart(made.grid, key("time"), "Stream time against the wall clock", {...points, lag}, [["lag", "stream time", "one"]], moment, known.length ? `${instant(known[0])} to ${instant(known[known.length - 1])}.` : "");
   chart(made.grid, key("flow"), "Records and rows per second", {at: points.at, records: rate(points, "records"), emitted: rate(points, "emitted")}, [["records", "records in", "one"], ["emitted", "rows out", "two", [6, 3]]], count);
   chart(made.grid, key("late"), "Late and skipped per second", {at: points.at, late: rate(points, "late"), skipped: rate(points, "skipped")}, [["late", "late", "two"], ["skipped", "skipped", "three", [2, 3]]], (value) => value === null ? "–" : value < 10 ? value.toFixed(1) : count(value));
@@ -254,13 +268,22 @@ function operator(one, points, now) {
   if (points.fill.some((value) => value)) chart(made.grid, key("fill"), "How full the buffer is", points, [["fill", "of its bound", "two"]], share);
 }
 
+// The name in an address; somebody may have written it.
+function named(hash) {
+  try {
+    return decodeURIComponent(hash);
+  } catch {
+    return hash;
+  }
+}
+
 let latest = null;
 function update() {
   if (!latest) return;
   const {told, history} = latest;
   const names = history.queries.map(({query, active}) => [query, active]);
   if (!names.some(([name]) => name === chosen)) {
-    const asked = decodeURIComponent(location.hash.slice(1));
+    const asked = named(location.hash.slice(1));
     const running = names.find(([, active]) => active) || names[names.length - 1];
     chosen = names.some(([name]) => name === asked) ? asked : running ? running[0] : null;
   }
@@ -276,6 +299,7 @@ function update() {
 
 async function poll() {
   const state = document.getElementById("state");
+  const say = (text, lost) => { state.className = lost ? "lost" : ""; state.textContent = text; };
   try {
     const [told, history] = await Promise.all(["queries.json", "history.json"].map(async (name) => {
       const answer = await fetch(name, {cache: "no-store"});
@@ -283,12 +307,14 @@ async function poll() {
       return answer.json();
     }));
     latest = {told, history};
-    state.className = "";
-    state.textContent = history.queries.length ? `as of ${new Date(told.time_ms).toLocaleTimeString()}` : "Waiting for the first batch.";
-    update();
+    say(history.queries.length ? `as of ${new Date(told.time_ms).toLocaleTimeString()}` : "Waiting for the first batch.", false);
+    try {
+      update();
+    } catch (error) {
+      say(`What came cannot be drawn: ${error.message}`, true);
+    }
   } catch (error) {
-    state.className = "lost";
-    state.textContent = latest ? `No answer since ${new Date(latest.told.time_ms).toLocaleTimeString()}: the process has ended, or the page is cut off.` : `No answer: ${error.message}`;
+    say(latest ? `No answer since ${new Date(latest.told.time_ms).toLocaleTimeString()}: the process has ended, or the page is cut off.` : `No answer: ${error.message}`, true);
   }
   setTimeout(poll, document.hidden ? 5 * EVERY_MS : EVERY_MS);
 }
