@@ -6,6 +6,7 @@ import json
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -221,3 +222,66 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_topic_must_be_named(path: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", path, *ASKED]) == 2
     assert error in capsys.readouterr().err
+
+
+class _Spark:
+    """A session whose reader tells what it is asked for; it finds one recording alone."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.asked = table, ""
+
+    @property
+    def read(self) -> Any:
+        return self
+
+    def option(self, name: str, value: str) -> Any:
+        return self
+
+    def format(self, name: str) -> Any:
+        self.asked = name
+        return self
+
+    def load(self, path: str) -> pa.Table:
+        from pyspark.errors import AnalysisException
+
+        if not Path(path).exists():
+            raise AnalysisException("[PATH_NOT_FOUND] Path does not exist.\nIt is not there.")
+        return self.table
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "asked"),
+    [
+        ("events.csv", [], "csv"),
+        ("events.csv.gz", [], "csv"),
+        ("events.JSONL.gz", [], "json"),
+        ("events.pq", [], "parquet"),
+        ("events", [], "parquet"),
+        ("events", ["--format", "json"], "json"),
+        ("folder/part-1.csv", [], "csv"),
+        ("folder/day=1/part-1.ndjson", [], "json"),
+        ("folder/_SUCCESS", [], "parquet"),
+    ],
+)
+def test_spark_reads_files_in_the_format_of_their_names(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, more: list[str], asked: str
+) -> None:
+    pytest.importorskip("pyspark")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    spark = _Spark(table)
+    monkeypatch.setattr("tidegate.cli.advise.session", lambda _: spark)
+    path = str(tmp_path / name.partition("/")[0])
+    assert main(["advise", path, *ASKED, "--spark", *more]) == 0
+    assert spark.asked == asked
+
+
+def test_what_spark_cannot_read(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("tidegate.cli.advise.session", lambda _: _Spark(table))
+    assert main(["advise", str(tmp_path / "nothing.csv"), *ASKED, "--spark"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tidegate: Spark cannot read ")
+    assert "nothing.csv' as csv: [PATH_NOT_FOUND] Path does not exist. It is not there. Give a path" in said

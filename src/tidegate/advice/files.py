@@ -30,8 +30,7 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None, *,
         raise InputError(
             f"There is no file or folder {str(path)!r}. Name a Parquet, CSV or JSON lines file, or a folder of them."
         )
-    hidden = ("_", ".")
-    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
+    files = _files(place, format)
     if not files:
         raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
     formats = [format or _format(file) for file in files]
@@ -46,6 +45,19 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None, *,
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise InputError(f"The files of {str(path)!r} have columns of different types: {error}") from None
+
+
+def format_of(path: str) -> str | None:
+    """The format by the name of a file, or by those of the files in a local folder; None if these say none or two."""
+    place = Path(path)
+    formats = {FORMATS.get(_ending(file)) for file in (_files(place, None) if place.is_dir() else [place])}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def _files(place: Path, format: str | None) -> list[Path]:
+    """A file, or all files of a folder that hold records, ordered by name."""
+    hidden = ("_", ".")
+    return [place] if place.is_file() else sorted(p for p in place.rglob("*") if _counts(p, place, hidden, format))
 
 
 def _counts(path: Path, folder: Path, hidden: tuple[str, str], format: str | None) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import tidegate as tg
 from tidegate.cli.given import add_settings, session, write
 from tidegate.cli.recording import FILES, add_columns, columns, listed
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, InputError
 from tidegate.spec import aggregates
 from tidegate.spec.missing import require_pyspark
 
@@ -144,12 +144,20 @@ def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
 def _frame(parsed: argparse.Namespace) -> object:
     """The recording as a static DataFrame; starts a Spark session if none is active."""
     require_pyspark("advise --spark")
-    from tidegate.advice.files import FORMATS
+    from pyspark.errors import AnalysisException
 
-    format = parsed.format or FORMATS.get(Path(parsed.path).suffix.lower(), "parquet")
+    from tidegate.advice.files import format_of
+
+    format = parsed.format or format_of(parsed.path) or "parquet"
     spark = session(parsed.conf)
     reader = spark.read.option("header", "true").option("inferSchema", "true") if format == "csv" else spark.read
-    return reader.format(format).load(parsed.path)
+    try:
+        return reader.format(format).load(parsed.path)
+    except AnalysisException as error:
+        why = " ".join(str(error).split())
+        raise InputError(
+            f"Spark cannot read {parsed.path!r} as {format}: {why} Give a path that Spark reaches, and --format."
+        ) from error
 
 
 def _topic(parsed: argparse.Namespace) -> object:
