@@ -186,6 +186,7 @@ def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:
         page = fetched(server.url)[0]
         assert page.count("# HELP tidegate_query_active ") == 1
         server.close()
+        server.close()
     assert not list(registry.collect())
 
 

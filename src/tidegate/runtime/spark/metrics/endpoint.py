@@ -6,6 +6,7 @@ import json
 import math
 import socket
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,7 +89,7 @@ class Server:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def close(self) -> None:
-        """Stop the endpoint and its listener.
+        """Stop the endpoint and its listener. An endpoint that is closed stays closed.
 
         Examples:
             ```python
@@ -139,7 +140,12 @@ def serve(
     registry.register(collector)
     Thread(target=server.serve_forever, name="tidegate metrics", daemon=True).start()
     spark.streams.addListener(listener)
-    return Server(listener, host, server.server_port, spark, server, partial(registry.unregister, collector))
+    return Server(listener, host, server.server_port, spark, server, partial(_unregister, registry, collector))
+
+
+def _unregister(registry: CollectorRegistry, collector: Collector) -> None:
+    with suppress(KeyError):  # it is not there any more
+        registry.unregister(collector)
 
 
 def application(listener: Listener, prometheus: Any, *, local: bool = True) -> Application:
