@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.advice import counts
+from tidegate.advice import charts, counts, text
 from tidegate.advice.choice import choose
 from tidegate.advice.counts import Counts, Tally
 from tidegate.instants import ROUND_MS, rounded_up
@@ -118,3 +119,24 @@ def test_drift() -> None:
     assert choose(streams([0.01, 0.02] * 25), 0.001).drift is None
     assert choose(streams([0.01 + 0.001 * part for part in range(50)]), 0.001).drift == pytest.approx(3.7, abs=0.5)
     assert choose(streams([0.0] * 25 + [0.01] * 25), 0.001).drift == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(999, "999 B"), (1_000, "1 kB"), (999_499, "999 kB"), (999_500, "1 MB"), (999_999, "1 MB"), (1_540, "1.54 kB")],
+)
+def test_sizes_have_no_powers_of_ten(count: int, said: str) -> None:
+    assert text.size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0, "0.0%"), (1e-9, "<0.0001%"), (1e-6, "0.0001%"), (0.000012, "0.0012%"), (0.5, "50.0%")]
+)
+def test_shares_have_no_powers_of_ten(value: float, said: str) -> None:
+    assert text.share(value) == said
+
+
+def test_a_chart_of_tiny_shares_is_markup() -> None:
+    drawn = charts.bars(["0"], [1e-8], text.share, every=1)
+    assert "&lt;0.0001%" in drawn
+    ET.fromstring(drawn)

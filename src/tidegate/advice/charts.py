@@ -100,7 +100,7 @@ def _axis(top: float, shown: Shown, right: float = _WIDTH - _RIGHT) -> str:
         y = _y(part * top, top)
         drawn.append(f'<line class="axis" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
         drawn.append(
-            f'<text class="quiet" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{shown(part * top)}</text>'
+            f'<text class="quiet" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(shown(part * top))}</text>'
         )
     return "".join(drawn)
 

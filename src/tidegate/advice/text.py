@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 WIDTH = 110
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 _NOTHING = "-"
+_LEAST = 1e-6
+"""Smaller shares would be written with powers of ten."""
 
 
 def text(answer: Advice) -> str:
@@ -43,6 +45,8 @@ def share(value: float | None) -> str:
     """A share in percent, with two digits if it is below 1 %; a dash for None."""
     if value is None:
         return _NOTHING
+    if 0 < value < _LEAST:
+        return f"<{100 * _LEAST:.4f}%"
     return f"{value:.1%}" if value >= 0.01 or value == 0 else f"{100 * value:.2g}%"
 
 
@@ -51,7 +55,7 @@ def size(count: int | None) -> str:
     if count is None:
         return _NOTHING
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while value >= 1000 and len(units) > 1:
+    while value >= 999.5 and len(units) > 1:  # it would be rounded to 1e+03
         value, units = value / 1000, units[1:]
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.3g} {units[0]}"
 
