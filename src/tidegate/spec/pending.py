@@ -102,8 +102,8 @@ class Pending:
         name: The name of the operator.
         stream_time: The current stream time; None before the first record.
         waiting: Windows in the order in which they leave; from the metrics of a Spark query only the first one.
-        open_windows: The number of open windows; of a Spark query, in the task with most. Sliding windows and sessions
-            count per key.
+        open_windows: The number of open windows, whatever the number of their keys. From the metrics of a Spark query,
+            the number of the task with most, where sliding windows and sessions count per key.
         held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and its time.
         limits: The keys that each time limit holds back, in the order of the limits; limits that hold nothing are left
             out.
