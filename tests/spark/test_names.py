@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from pyspark.testing.objects import ExamplePointUDT
@@ -325,13 +325,43 @@ def test_a_partition_that_is_no_number_or_text_and_the_cast_to_write(
 
 
 def test_void_columns_and_intervals_of_days_are_carried(spark: SparkSession) -> None:
-    frame = columns(spark, "null n", "interval '1' hour * id i")
+    frame = columns(spark, "null n", "interval '1' hour * id i", "interval '2' hour h")
     (row,) = simple(frame).group_by_key().agg(n=tg.last("n"), i=tg.max("i"), c=tg.count()).to_df().collect()
     assert (row["n"], row["i"], row["c"]) == (None, timedelta(hours=1), 2)
     stepped = simple(frame).filter(lambda row: row["n"] is None).to_df()
-    assert [row["i"] for row in stepped.collect()] == [timedelta(0), timedelta(hours=1)]
+    assert [(row["i"], row["h"]) for row in stepped.collect()] == [
+        (timedelta(0), timedelta(hours=2)),
+        (timedelta(hours=1), timedelta(hours=2)),
+    ]
+    # Arrow has one type for intervals of days, of hours, and so on.
+    kinds = {frame.schema["h"].dataType.simpleString(), stepped.schema["h"].dataType.simpleString()}
+    assert kinds == {"interval hour", "interval day to second"}
     rows = tg.table(frame, key="k", timestamp="ts", deleted="n").to_df().collect()
     assert [(row["v"], row["deleted"]) for row in rows] == [(0, False), (1, False)]
+
+
+def test_empty_collections_of_no_type_are_carried(spark: SparkSession) -> None:
+    """As `F.array()` makes them: Spark says that none of their values is null, and Arrow's type null is."""
+    frame = columns(spark, "array() a", "array(array()) aa", "map('x', array()) m", "struct(array() as i) s")
+    wanted = {"a": [], "aa": [[]], "m": {"x": []}, "s": Row(i=[])}
+    made = simple(frame).group_by_key().agg(**{name: tg.last(name) for name in wanted}).to_df()
+    (row,) = made.collect()
+    assert {name: row[name] for name in wanted} == wanted
+    assert made.schema["a"].dataType.simpleString() == "array<void>"
+    stepped = simple(frame).filter(lambda row: row["a"] == [] and row["s"] == {"i": []}).to_df().collect()
+    assert [{name: row[name] for name in wanted} for row in stepped] == [wanted, wanted]
+    assert len(tg.table(frame, key="v", timestamp="ts").to_df().collect()) == 2
+
+
+def test_a_map_whose_keys_have_no_type_and_the_cast_to_write(spark: SparkSession) -> None:
+    frame = columns(spark, "map() m")
+    with pytest.raises(tg.DefinitionError) as caught:
+        simple(frame).filter(lambda row: True).to_df()
+    assert str(caught.value) == (
+        "The column 'm' is map<void,void>, and an operator does not carry the void in it. Cast it, for example by "
+        'F.to_json("m"), or drop the column if nothing needs it.'
+    )
+    assert len(simple(frame.withColumn("m", F.to_json("m"))).filter(lambda row: True).to_df().collect()) == 2
 
 
 def test_null_structs_whose_fields_are_never_null_are_carried(spark: SparkSession) -> None:

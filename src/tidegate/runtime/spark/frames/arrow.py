@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import as_schema
@@ -29,10 +29,35 @@ def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
     large  whether text and binary have Arrow's large types (LARGE)
     """
     more: dict[str, Any] = {"prefers_large_types": True} if large else {}
+    schema = _with_nullable_voids(schema)
     try:
         return to_arrow_schema(schema, timezone="UTC", **more)
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
         return to_arrow_schema(schema, **more)
+
+
+def _with_nullable_voids(kind: Any) -> Any:
+    """The type with parts of type void that may be null, as all of them are: Spark's `array()` says that none is."""
+    if isinstance(kind, ArrayType):
+        void = isinstance(kind.elementType, NullType)
+        return ArrayType(_with_nullable_voids(kind.elementType), kind.containsNull or void)
+    if isinstance(kind, MapType):
+        void = isinstance(kind.valueType, NullType)
+        parts = _with_nullable_voids(kind.keyType), _with_nullable_voids(kind.valueType)
+        return MapType(*parts, kind.valueContainsNull or void)
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(
+                    field.name,
+                    _with_nullable_voids(field.dataType),
+                    field.nullable or isinstance(field.dataType, NullType),
+                    field.metadata,
+                )
+                for field in kind.fields
+            ]
+        )
+    return kind
 
 
 def with_large_types(rows: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, UserDefinedType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType, UserDefinedType
 
 from tidegate.errors import DefinitionError
 from tidegate.runtime.spark.frames.names import spelled
@@ -69,6 +69,8 @@ def _refused(kind: DataType) -> DataType | None:
     if isinstance(kind, ArrayType):
         return _refused(kind.elementType)
     if isinstance(kind, MapType):
+        if isinstance(kind.keyType, NullType):  # Arrow has no keys that are null
+            return kind.keyType
         return _refused(kind.keyType) or _refused(kind.valueType)
     if isinstance(kind, StructType):
         return next((found for field in kind.fields if (found := _refused(field.dataType)) is not None), None)
