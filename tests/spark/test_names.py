@@ -206,6 +206,39 @@ def test_names_that_differ_by_case_alone(spark: SparkSession) -> None:
         assert [row["V"] - row["v"] for row in both.filter(lambda row: row["V"] > 0).to_df().collect()] == [2, 1]
 
 
+def test_names_that_differ_by_case_alone_between_operators(spark: SparkSession) -> None:
+    """Spark's own error names a column of the kernel, and no remedy."""
+    rows = simple(columns(spark)).group_by_key().agg(n=tg.count(), N=tg.sum("v"))
+    other = simple(columns(spark).withColumnRenamed("v", "V"), name="other", stream_time="max")
+    joined = simple(columns(spark), stream_time="max").join(
+        other, tg.JoinWindows.of_time_difference_with_no_grace("1 second")
+    )
+    for table in (
+        rows.to_stream().group_by("n").aggregate(str, lambda k, row, a: a, type="string"),
+        rows.group_by("n").aggregate(str, lambda k, row, a: a, lambda k, row, a: a, type="string"),
+        joined.group_by_key().agg(x=tg.sum("v"), y=tg.sum("V")),
+    ):
+        with pytest.raises(
+            tg.DefinitionError, match=r"^A row that the operator of '.*' emits has the columns '.' and '.', whose"
+        ):
+            table.to_df()
+    with case_sensitive(spark):
+        assert len(joined.group_by_key().agg(x=tg.sum("v"), y=tg.sum("V")).to_df().collect()) == 1
+    # Columns that the next operator does not read may have any name.
+    assert len(rows.to_stream().group_by("n").count().to_df().collect()) == 1
+
+
+def test_merged_streams_have_columns_of_one_type(spark: SparkSession) -> None:
+    """A union would cast one of them: with Spark's ANSI mode it fails at a row, without it the row has a null."""
+    one, other = simple(columns(spark, "1 x"), name="one"), simple(columns(spark, "'a' x"), name="other")
+    for merged in (one.merge(other), one.filter(pc.field("v") >= 0).merge(other.filter(lambda row: True))):
+        with pytest.raises(tg.DefinitionError) as caught:
+            merged.to_df()
+        assert str(caught.value) == "merge: the column 'x' is int in 'one' and string in 'other'. Cast one of them."
+    wider = one.merge(simple(columns(spark, "2L x"), name="wider"), simple(columns(spark, "null x"), name="void"))
+    assert sorted(map(str, (row["x"] for row in wider.to_df().collect()))) == ["1", "1", "2", "2", "None", "None"]
+
+
 def test_declared_columns_that_differ_by_case_alone(spark: SparkSession) -> None:
     """Spark's own error of an ambiguous reference names neither the columns nor the remedy."""
     given = {"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "v": pa.int64(), "p": pa.int32(), "o": pa.int64()}

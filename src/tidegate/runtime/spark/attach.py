@@ -230,6 +230,9 @@ def _operate(
     check_known(layout.output_schema, "A row of the result has a column", "Let the step or function give another type.")
     if op.regroup is None:
         check_apart(public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
+    else:
+        values = [name.removeprefix("v:") for name in layout.output_schema.names if name.startswith("v:")]
+        check_apart(values, frame.sparkSession, f"A row that the operator of {op.stream.name!r} emits has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     stage = SparkStage(Stage(layout, tasks, keys, drains), text)
     if streaming:

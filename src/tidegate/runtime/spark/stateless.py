@@ -9,6 +9,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, NullType, NumericType
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import as_schema
@@ -16,7 +17,7 @@ from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
 from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known, schema_as_spark_reads
 from tidegate.runtime.spark.frames.carried import check_carried
-from tidegate.runtime.spark.frames.declared import known_by_name
+from tidegate.runtime.spark.frames.declared import in_pipeline, known_by_name
 from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
 from tidegate.runtime.spark.session.config import use_driver_python
 from tidegate.spec.steps import MapValues, Step
@@ -28,7 +29,30 @@ def stepped(stream: Stream) -> DataFrame:
     check_typed(step for branch in stream.branches for step in branch.steps)
     for branch in stream.branches:
         use_driver_python(branch.frame.sparkSession)
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), map(_of_one, stream.branches))
+    frames = [_of_one(branch) for branch in stream.branches]
+    if not in_pipeline():
+        _check_alike(stream.branches, frames)
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def _check_alike(branches: Iterable[Stream], frames: Iterable[DataFrame]) -> None:
+    """Raise DefinitionError for a column of two types: a union would cast one of them. Numbers may become wider."""
+    first: dict[str, tuple[str, DataType]] = {}
+    for branch, frame in zip(branches, frames, strict=True):
+        for field in frame.schema.fields:
+            name, kind = first.setdefault(field.name, (branch.name, field.dataType))
+            both = (kind, field.dataType)
+            alike = kind.simpleString() == field.dataType.simpleString()
+            if (
+                alike
+                or any(isinstance(one, NullType) for one in both)
+                or all(isinstance(one, NumericType) for one in both)
+            ):
+                continue
+            raise DefinitionError(
+                f"merge: the column {field.name!r} is {kind.simpleString()} in {name!r} and "
+                f"{field.dataType.simpleString()} in {branch.name!r}. Cast one of them."
+            )
 
 
 def _of_one(stream: Stream) -> DataFrame:
