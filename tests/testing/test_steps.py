@@ -296,6 +296,15 @@ def final_counts(filtered: Any) -> list[tuple[Any, ...]]:
     return [(row["k"], row["count"], row.get("deleted")) for row in piped(filtered, *records)]
 
 
+def test_a_struct_that_a_user_calls_window_may_be_null() -> None:
+    kind = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+    own = events().map_values(
+        {"window": lambda row: row["v"] and {"start": 0, "end": row["v"]}}, types={"window": kind}
+    )
+    rows = piped(own.filter(lambda row: row["window"] in (None, (0, 5))), *(record("a", v, 0) for v in (None, 5, 6)))
+    assert [row["window"] for row in rows] == [None, {"start": 0, "end": 5}]
+
+
 def test_a_filter_before_final_results_keeps_the_others_in_and_one_behind_makes_tombstones() -> None:
     """Kafka's suppress drops tombstones of closing windows; a filter behind suppress emits its own."""
     counts = events().group_by_key().windowed_by(WINDOWS).count()

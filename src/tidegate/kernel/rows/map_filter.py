@@ -249,7 +249,8 @@ def _records(step: Step, rows: pa.Table) -> list[Record]:
     window = WINDOW in rows.schema.names and pa.types.is_struct(rows[WINDOW].type)
     if window and rows[WINDOW].type.names == ["start", "end"]:
         for record in records:
-            record[WINDOW] = Window(**record[WINDOW])
+            if record[WINDOW] is not None:  # rows of a result have one; a user's own struct may be null
+                record[WINDOW] = Window(**record[WINDOW])
     return records
 
 
