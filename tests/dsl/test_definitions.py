@@ -204,6 +204,34 @@ def test_types_are_given_by_column(types: Any) -> None:
         refuses(make, DefinitionTypeError, said + 'types={"total": "long"}.')
 
 
+def test_arguments_that_contradict_each_other() -> None:
+    refuses(
+        lambda: stream().left_join(table(), "inner"),  # type: ignore[arg-type]
+        DefinitionError,
+        "`windows` is 'inner' in a join that is 'left': of the two only one can be meant. Use join(right, "
+        "how='inner'), or leave it out.",
+    )
+    assert stream().join(table(), "left").node.table == stream().left_join(table(), "left").node.table  # type: ignore[arg-type]
+    refuses(
+        lambda: table().group_by("city", key="shop"),
+        DefinitionError,
+        "`key` is 'shop', and there are columns besides: city. Give all of them as columns, or all of them as `key`.",
+    )
+    for made in (stream(), table()):
+        refuses(
+            lambda made=made: made.map_values({"x": lambda row: 1, "z": "v"}, types={"x": "long", "y": "long"}),
+            DefinitionError,
+            "`types` has a column 'y', which `mapper` does not give. It gives x, z.",
+        )
+
+
+@pytest.mark.parametrize("function", [tg.count, tg.sum, tg.first, tg.collect_list])
+def test_an_aggregate_reads_a_column_that_has_a_name(function: Callable[[str], Any]) -> None:
+    """`tg.count("")` counted records."""
+    with pytest.raises(DefinitionTypeError, match=r"^tg\.\w+ takes the name of a column, not ''\."):
+        function("")
+
+
 @pytest.mark.parametrize("name", [5, b"x", ["a"], Column()])
 def test_a_name_is_a_text(name: Any) -> None:
     for make in (stream, table):

@@ -231,6 +231,11 @@ class KStream(Result):
             [{'user': 'A', 'button': 'buy', 'page': 'shop', 'timestamp': 5}]
         """
         if isinstance(windows, str):  # join(table, "left")
+            if how not in ("inner", windows):
+                raise DefinitionError(
+                    f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
+                    f"join(right, how={windows!r}), or leave it out."
+                )
             windows, how = None, windows
         asked = Asked(how, value_joiner, suffixes, types, materialized)
         if isinstance(right, KTable):

@@ -287,6 +287,11 @@ class KTable(Result):
         """
         from tidegate.dsl.grouped_tables import KGroupedTable
 
+        if columns and key is not None:
+            raise DefinitionError(
+                f"`key` is {key!r}, and there are columns besides: {', '.join(map(str, columns))}. Give all of them as "
+                "columns, or all of them as `key`."
+            )
         named = columns[0] if len(columns) == 1 else columns
         groups = check_columns(named if key is None else key, "columns" if key is None else "key")
         first = inputs_of(self.node)[0].name

@@ -231,7 +231,7 @@ def approx_count_distinct(column: str) -> Aggregate:
 
 
 def _column(column: str, function: str) -> str:
-    if not isinstance(column, str):
+    if not isinstance(column, str) or not column:
         raise DefinitionTypeError(
             f"tg.{function} takes the name of a column, not {column!r}. "
             "Compute an expression with withColumn before tg.stream and name it here."

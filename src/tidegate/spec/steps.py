@@ -152,6 +152,12 @@ def map_values_of(
             "or a dict of them, each as a function, an expression or the name of a column."
         )
     given = declared_types(types)
+    made = [name for name, _ in given] if callable(mapper) else [name for name, _ in mapper]
+    for name, _ in given:
+        if name not in made:
+            raise DefinitionError(
+                f"`types` has a column {name!r}, which `mapper` does not give. It gives {', '.join(map(str, made))}."
+            )
     for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
         check_user_name(name, "A column that `mapper` gives")
         if name in kept:
