@@ -21,6 +21,7 @@ from tidegate.advice.recorded import Recorded
 from tidegate.advice.results import Grouped, RunningMax, count_keys, count_results
 from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.time.lateness import without_grace
@@ -116,14 +117,10 @@ def _by_keys(key: Ints, keys: int, overlap: int) -> Iterator[tuple[Ints | None, 
     if len(key) * overlap <= PAIRS:
         yield None, 0, keys
         return
-    order = np.argsort(key, kind="stable")
-    ends = np.cumsum(np.bincount(key, minlength=keys))
-    low = 0
-    while low < keys:
-        before = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, before + PAIRS // overlap, side="right")))
-        yield np.sort(order[before : int(ends[high - 1])]), low, high
-        low = high
+    order, sizes = np.argsort(key, kind="stable"), np.bincount(key, minlength=keys)
+    ends = np.append(0, np.cumsum(sizes))
+    for low, high in neighbours(sizes, PAIRS // overlap):
+        yield np.sort(order[ends[low] : ends[high]]), low, high
 
 
 def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:

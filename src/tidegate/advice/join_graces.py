@@ -12,6 +12,7 @@ from tidegate.advice.order import Arrived, Times, batches, delivered, in_order, 
 from tidegate.advice.recorded import Recorded
 from tidegate.instants import ROUND_MS, later_ms, rounded_up
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.columns.runs import expanded
 
 if TYPE_CHECKING:
@@ -78,22 +79,17 @@ class JoinArrivals:
     def needed(self, sides: Sides, before_ms: int, after_ms: int) -> tuple[Counts, int]:
         """The graces (ms) of the pairs that needed one; and the number of all pairs."""
         low, high = sides.within(before_ms, after_ms)
-        size = high - low
-        tally, up_to, first = Tally(np.array(ROUND_MS, np.int64)), np.cumsum(size), 0
-        while first < len(size):
-            known = int(up_to[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(up_to, known + _AT_ONCE, side="right")))
-            of = size[first:last]
-            left = np.repeat(np.arange(first, last), of)
-            right = expanded(low[first:last], of, 1)
+        size, tally = high - low, Tally(np.array(ROUND_MS, np.int64))
+        for first, last in neighbours(size, _AT_ONCE):
+            left = np.repeat(np.arange(first, last), size[first:last])
+            right = expanded(low[first:last], size[first:last], 1)
             right_row = sides.order[right]
             # The record that arrived first must still be open when the other one arrives.
             left_first = self.turn[left] < self.right_turn[right_row]
             reach = np.where(left_first, later_ms(sides.ts[left], after_ms), later_ms(sides.right_ts[right], before_ms))
             need = np.where(left_first, self.right_seen[right_row], self.seen[left]) - reach
             tally.add("needed", need[need > 0])
-            first = last
-        return tally.counts("needed"), int(up_to[-1]) if len(up_to) else 0
+        return tally.counts("needed"), int(size.sum())
 
 
 def graces_of(needed: Counts, pairs: int, target: float) -> tuple[int, list[JoinGrace]]:

@@ -27,6 +27,7 @@ from tidegate.advice.keyed import Complete, in_turn
 from tidegate.advice.ordered import least
 from tidegate.advice.results import RunningMax, count_leaving
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.windows import sessions, sliding
@@ -214,7 +215,7 @@ class _Raising:
         self._lifted = lift(alerting.layout, rows)
         complete = recording.complete
         self.complete = np.zeros(len(complete.start), bool)
-        for low, high in _some(complete.high - complete.low):
+        for low, high in neighbours(complete.high - complete.low, _AT_ONCE):
             size = complete.high[low:high] - complete.low[low:high]
             record = complete.order[expanded(complete.low[low:high], size, 1)]
             bounds = complete.start[low:high], complete.end[low:high]
@@ -226,7 +227,7 @@ class _Raising:
         others = np.flatnonzero(~found.whole)
         held = [_records(node) for node in found.nodes if node is not None]
         size = np.array([len(records) for records in held], np.int64)
-        for low, high in _some(size):
+        for low, high in neighbours(size, _AT_ONCE):
             mine = others[low:high]
             record = np.array([row for records in held[low:high] for row in records], np.int64)
             raised[mine] = self._raised(record, size[low:high], found.start[mine], found.end[mine])
@@ -244,13 +245,3 @@ class _Raising:
 
 _AT_ONCE = 1 << 22
 """About how many (window, record) pairs are aggregated at once; a single window is never split."""
-
-
-def _some(size: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges (low, high) of windows with about _AT_ONCE records in total."""
-    up_to, low = np.cumsum(size), 0
-    while low < len(size):
-        before = int(up_to[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(up_to, before + _AT_ONCE, side="right")))
-        yield low, high
-        low = high

@@ -125,12 +125,15 @@ def last_rows(codes: Ints) -> Ints:
     return np.sort(order[np.diff(codes[order], append=-1) != 0])
 
 
-def neighbours(sizes: Ints, most: int) -> Iterator[range]:
-    """Neighbours together that have about `most` records, given the number of records of each."""
-    first = total = 0
-    for at, size in enumerate(sizes.tolist()):
-        if total and total + size > most:
-            yield range(first, at)
-            first, total = at, 0
-        total += size
-    yield range(first, len(sizes))
+def neighbours(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges (first, behind the last) of neighbours that have at most `most` records together, given those of each.
+
+    A neighbour with more records is never split: it is the last one with records in its range.
+    """
+    ends, low, before = np.cumsum(sizes), 0, 0
+    while low < len(sizes):
+        high = int(ends.searchsorted(before + most, side="right"))
+        if high == low or ends[high - 1] == before:
+            high = min(high + 1, len(sizes))
+        yield low, high
+        low, before = high, int(ends[high - 1])

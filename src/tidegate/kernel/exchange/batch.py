@@ -438,8 +438,8 @@ class JoinBatch(Batch):
         # Blobs with few records are not divided.
         rest = [[hash_ranges.divided(side.layout, rows) for rows in side.let_go()] for side in self._sides]
         sizes = np.sum([one.sizes for one in self._divided], axis=0)
-        for ranges in neighbours(sizes, self.layout.tuning.joined_rows):
-            for at in ranges:
+        for low, high in neighbours(sizes, self.layout.tuning.joined_rows):
+            for at in range(low, high):
                 for one in self._divided:
                     self._sides[one.side].take_records(one.base, next(one.ranges))
                 for side, tables in zip(self._sides, rest, strict=True):

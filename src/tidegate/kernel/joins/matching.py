@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.groups import neighbours
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.columns.sorting import ties_in_order
 
 _BITS = 32
@@ -154,15 +156,9 @@ def _always_meet(one: Records, other: Records, back_ms: int, ahead_ms: int) -> b
 
 def _each(rows: Ints, low: Ints, counts: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Each of `rows` paired with `counts` rows from `low` on, in parts of about `most` pairs."""
-    ends = np.cumsum(counts)
-    start = 0
-    while start < len(rows):
-        before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
+    for start, end in neighbours(counts, most):
         taken = counts[start:end]
-        mine = np.repeat(rows[start:end], taken)
-        yield mine, np.repeat(low[start:end] - (ends[start:end] - taken - before), taken) + np.arange(len(mine))
-        start = end
+        yield np.repeat(rows[start:end], taken), expanded(low[start:end], taken, 1)
 
 
 def _shift(first: int, last: int) -> int:

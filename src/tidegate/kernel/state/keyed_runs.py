@@ -121,7 +121,7 @@ class KeyedRuns:
         ranges = list(self.index) or [0]
         at = np.searchsorted(ranges, self._ranges(_in_order(hashes)))
         together = list(neighbours(np.bincount(at, minlength=len(ranges)), most))
-        number = np.repeat(np.arange(len(together)), [len(each) for each in together])[at]
+        number = np.repeat(np.arange(len(together)), [high - low for low, high in together])[at]
         parts = radix_sort.split(rows, number, len(together))
         return [(part, hashes[number == one]) for one, part in enumerate(parts) if part.num_rows]
 
