@@ -205,21 +205,10 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         table = table.take(pa.array(cuts.order))
         partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
     ts = ints(pc.fill_null(table["ts"], -1))
-    kept = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
-    bad = (ts < 0) & kept
-    no_key = ~grouping.keyed(layout, table) & kept & ~bad
-    empty = _no_value(layout, table)
-    no_value = empty & kept & ~(bad | no_key)
-    valid = kept & ~(bad | no_key | no_value)
-    goes_on = no_key & ~empty if layout.op.keeps_null_keys else np.zeros(len(ts), bool)
-    no_key &= ~goes_on
-    skipped = {"bad_timestamp": bad, "null_key": no_key, "null_value": no_value}
-    if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
-        skipped["future"] = (valid | goes_on) & (ts > table["wall_clock"][0].as_py() + skew_ms)
-        valid &= ~skipped["future"]
-        goes_on &= ~skipped["future"]
+    kept, valid, skipped = _judged(layout, table, ts)
+    taken = valid if valid.all() else kept & ~np.logical_or.reduce(list(skipped.values()))
     drops = {reason: int(np.count_nonzero(records)) for reason, records in skipped.items()}
-    counted = ts if valid.all() else np.where(valid, ts, -1)
+    counted = ts if valid.all() else np.where(valid, ts, NEVER)
     starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
     seen = running_max(counted, starts) if cuts is not None else counted
     ends = np.append(starts[1:], len(ts))
@@ -238,13 +227,34 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
             chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())
     chunk = np.repeat(np.arange(len(starts)), ends - starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
-    accepted = result if valid.all() else _keep(result, valid | goes_on)
+    accepted = result if valid.all() else _keep(result, taken)
     accepted.has_records = bool(kept.any())
     if layout.op.keeps_late:
         reason = np.select(list(skipped.values()), list(skipped), "")
         skipped_rows = _records(layout, result).append_column("reason", pa.array(reason, pa.string()))
-        accepted.skipped = skipped_rows.filter(pa.array(kept & ~(valid | goes_on)))
+        accepted.skipped = skipped_rows.filter(pa.array(kept & ~taken))
     return accepted
+
+
+def _judged(layout: Layout, table: pa.Table, ts: Ints) -> tuple[Flags, Flags, dict[str, Flags]]:
+    """Flags of the records that passed the filters in front of the operator; of those that move stream time; and of the
+    skipped ones by reason. A record has the first reason that applies.
+
+    Only a record with a null key may be neither skipped nor move stream time, on a preserved side (SEMANTICS 7b.1).
+    """
+    kept: Flags = table["kept"].to_numpy() if "kept" in table.schema.names else np.ones(len(ts), bool)
+    bad = (ts < 0) & kept
+    no_key = ~grouping.keyed(layout, table) & kept & ~bad
+    empty = _no_value(layout, table)
+    no_value = empty & kept & ~(bad | no_key)
+    valid = kept & ~(bad | no_key | no_value)
+    skips_null_keys = no_key & empty if layout.op.keeps_null_keys else no_key
+    skipped = {"bad_timestamp": bad, "null_key": skips_null_keys, "null_value": no_value}
+    if (skew_ms := layout.op.stream.clock.max_future_skew_ms) is not None:
+        ahead = ts > table["wall_clock"][0].as_py() + skew_ms
+        skipped["future"] = kept & ~(bad | skips_null_keys | no_value) & ahead
+        valid &= ~ahead
+    return kept, valid, skipped
 
 
 def rows_of(stream: Stream) -> str | None:
@@ -301,7 +311,7 @@ def _order_columns(layout: Layout, table: pa.Table) -> tuple[Ints, Ints, list[An
 
 
 def _no_value(layout: Layout, table: pa.Table) -> Any:
-    """Whether each record is skipped because it has no value (SEMANTICS 3: by sliding windows alone)."""
+    """Whether each record has no value, where such a record is skipped (`Operation.skips_null_values`)."""
     if not layout.op.skips_null_values or "empty" not in table.schema.names:
         return np.zeros(table.num_rows, bool)
     return pc.fill_null(table["empty"], False).to_numpy()

@@ -155,7 +155,7 @@ def header(
     offset: Ints | None,
     ts: Ints,
     seen: Ints,
-    valid: Ints,
+    valid: Flags,
     scattered: bool,
     closing: Ints | None = None,
     most_steps: int = STEPS,
