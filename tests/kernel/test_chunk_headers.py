@@ -40,7 +40,7 @@ CHUNKS = st.builds(
     late_max=LONGS,
     opening=st.one_of(st.just([]), st.lists(LONGS, min_size=2, max_size=2)),
     contiguous=st.booleans(),
-    behind=st.booleans(),
+    forwarded=st.booleans(),
     reported=st.one_of(st.none(), LONGS),
     steps=rows(3),
     points=rows(2),

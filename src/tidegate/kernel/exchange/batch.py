@@ -71,7 +71,7 @@ class Batch:
         if counted is not None:
             # A copy: columns that share the memory of the blob would keep all of it.
             own = pa.table({name: ints(counted[name]).copy() for name in counted.schema.names})
-            self._counted.append(_behind(own, base))
+            self._counted.append(_shifted(own, base))
 
     def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
         """Add the sections of a blob, whose chunks are numbered from `base` on.
@@ -89,11 +89,11 @@ class Batch:
         )
         for section, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
-                section.append(_behind(rows, base))
+                section.append(_shifted(rows, base))
 
     def take_records(self, base: int, rows: pa.Table) -> None:
         """Add rows of dense chunks alone, which are numbered from `base` on."""
-        self._dense += [_behind(rows, base)] if rows.num_rows else []
+        self._dense += [_shifted(rows, base)] if rows.num_rows else []
 
     def let_go(self) -> list[pa.Table]:
         """The rows of dense chunks; the batch releases them, unless the plan keeps records."""
@@ -251,24 +251,24 @@ class Batch:
     def _has_positions(self) -> bool:
         """Whether rows have a partition and an offset."""
         stream = self.layout.op.stream
-        return not stream.forwarded and (stream.ordered or self._behind)
+        return not stream.forwarded and (stream.ordered or self._has_forwarded)
 
     def _places(self, rows: pa.Table) -> tuple[Ints, Ints]:
         """Partition and offset of each row, as `positions` has them."""
         offset = ints(rows["offset"])
-        if self._behind and "ts" in rows.schema.names:
-            behind = self.fold.behind[ints(rows["chunk"])]
-            at, offset = np.flatnonzero(behind), offset.copy()
+        if self._has_forwarded and "ts" in rows.schema.names:
+            forwarded = self.fold.forwarded[ints(rows["chunk"])]
+            at, offset = np.flatnonzero(forwarded), offset.copy()
             offset[at[self._as_forwarded(rows.take(pa.array(at)))]] = np.arange(len(at))
             if not self.layout.op.stream.ordered:
-                mine = np.flatnonzero(~behind)
+                mine = np.flatnonzero(~forwarded)
                 offset[mine[self._by_content(rows.take(pa.array(mine)))]] = np.arange(len(mine))
         return self._partitions(rows), offset
 
     @property
-    def _behind(self) -> bool:
+    def _has_forwarded(self) -> bool:
         """Whether some of the records, in one of several inputs, are rows of another operator."""
-        return bool(self.fold.behind.any())
+        return bool(self.fold.forwarded.any())
 
     def _in_order(self, tables: list[pa.Table]) -> pa.Table | None:
         if not tables:
@@ -479,7 +479,7 @@ class JoinBatch(Batch):
         return one
 
 
-def _behind(rows: pa.Table, base: int) -> pa.Table:
+def _shifted(rows: pa.Table, base: int) -> pa.Table:
     """Rows whose chunk numbers are shifted by `base`."""
     at = rows.schema.get_field_index("chunk")
     return rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base))

@@ -221,7 +221,7 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
         closing = _closing(layout, seen[part]) if scattered else None
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing, most))
         chunks[-1].contiguous = contiguous and cuts is not None
-        chunks[-1].behind = layout.op.stream.forwarded
+        chunks[-1].forwarded = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
             chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())

@@ -55,7 +55,7 @@ class Chunk:
     [offset, timestamp] of the first record. `points` are the rows (offset, running maximum) of a scattered chunk at
     which a window may close, and its last row; `sample` are as many rows at most at which the maximum grew, for the
     lateness metric. `contiguous`: the source promises that no other map task reads between `first` and `last`. `source`
-    is the input of a join that has the chunk. `behind`: its records are rows of another operator, which have no
+    is the input of a join that has the chunk. `forwarded`: its records are rows of another operator, which have no
     offsets. `reported`: the stream time that this operator reports, if it reports one (NEVER: not in this chunk).
     `silent`: only time has passed there, because no record came to that operator.
     """
@@ -72,7 +72,7 @@ class Chunk:
     opening: list[int] = field(default_factory=list)
     contiguous: bool = False
     source: int = 0
-    behind: bool = False
+    forwarded: bool = False
     reported: int | None = None
     silent: bool = False
     steps: Ints = field(default_factory=lambda: _NO_STEPS, compare=False)
@@ -272,9 +272,9 @@ class Fold:
         return np.array([chunk.scattered for chunk in self._chunks], bool)
 
     @cached_property
-    def behind(self) -> Flags:
+    def forwarded(self) -> Flags:
         """A mask of the chunks that have rows of another operator."""
-        return np.array([chunk.behind for chunk in self._chunks], bool)
+        return np.array([chunk.forwarded for chunk in self._chunks], bool)
 
     def before(self, chunk: Chunk) -> int:
         """The stream time before the first record of `chunk`."""
