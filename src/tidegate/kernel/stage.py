@@ -20,8 +20,9 @@ from tidegate.errors import CheckpointError
 from tidegate.instants import MAX_MS
 from tidegate.kernel import outputs
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.exchange import chunk_headers, to_stream
-from tidegate.kernel.exchange.batch import NO_ROWS, Batch, JoinBatch
+from tidegate.kernel.exchange import to_stream
+from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.blobs import Blob
 from tidegate.kernel.inspect import pending
 from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout
@@ -173,24 +174,10 @@ class Stage:
         # The shuffle delivers blobs in any order. Sorted, a replayed batch gives the same rows to the last bit.
         waiting = sorted(blobs, reverse=True)
         while waiting:
-            meta, sections = frames.opened(frames.BLOB, waiting.pop())
+            meta, tables = frames.opened(frames.BLOB, waiting.pop())
             _same_run(meta, self.layout.digest, self.tasks)
             if meta["chunks"]:  # a blob without chunks is a mark (`drain.marks`)
-                sizes = meta.get("ranges", [])
-                ranges = sections.pop(0).pieces(sizes) if sizes else None
-                rows = [one.table() for one in sections]
-                points = rows.pop() if meta.get("points") else None
-                steps = rows.pop() if meta.get("steps") else None
-                counted = rows.pop() if meta.get("counted") else None
-                for at in meta["empty"]:
-                    rows.insert(at, NO_ROWS)
-                chunks = chunk_headers.read(meta["chunks"], points, steps)
-                if isinstance(batch, JoinBatch) and ranges is not None:
-                    batch.add_divided(meta["side"], chunks, sizes, ranges, *rows)
-                elif isinstance(batch, JoinBatch):
-                    batch.add_side(meta["side"], chunks, *rows)
-                else:
-                    batch.add(chunks, *rows, counted=counted)
+                batch.receive(Blob.of(meta, tables))
             batch.task = meta["task"]
             batch.note_records(meta)
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))

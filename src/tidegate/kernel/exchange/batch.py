@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.exchange import hash_ranges, time_progress
+from tidegate.kernel.exchange.blobs import NO_ROWS, Blob
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
@@ -21,8 +22,6 @@ from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
 from tidegate.spec.windows import TimeWindows
 
 MOST_PARTITIONS = 64
-
-NO_ROWS = pa.table({})
 
 
 class Batch:
@@ -60,20 +59,17 @@ class Batch:
         self.needed = None if rule is None else RecordGraces(rule)
         """The graces that its records needed, where the operator reports them (`kernel.time.record_graces`)."""
 
-    def add(self, chunks: list[Chunk], *tables: pa.Table, counted: pa.Table | None = None) -> None:
-        """Add one blob: headers, and sections (`take`).
-
-        counted  in one task, the counts for the histogram of needed graces (`kernel.time.lateness`)
-        """
+    def receive(self, blob: Blob) -> None:
+        """Add the headers and the rows of a blob."""
         base = len(self.chunks)
-        self.chunks += chunks
-        self.take(base, tables)
-        if counted is not None:
+        self.chunks += blob.chunks
+        self.take(base, blob.sections)
+        if blob.counted is not None:
             # A copy: columns that share the memory of the blob would keep all of it.
-            own = pa.table({name: ints(counted[name]).copy() for name in counted.schema.names})
+            own = pa.table({name: ints(blob.counted[name]).copy() for name in blob.counted.schema.names})
             self._counted.append(_shifted(own, base))
 
-    def take(self, base: int, tables: tuple[pa.Table, ...]) -> None:
+    def take(self, base: int, tables: Sequence[pa.Table]) -> None:
         """Add the sections of a blob, whose chunks are numbered from `base` on.
 
         Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress, for
@@ -403,29 +399,18 @@ class JoinBatch(Batch):
         """Late records by side, where they leave as rows; `seen` is the time that each saw (ms)."""
         self._divided: list[_Divided] = []
 
-    def add_side(self, side: int, chunks: list[Chunk], *tables: pa.Table) -> None:
-        """Add one blob of a side (`add`). The partitions of the inputs are distinct, even with the same numbers."""
-        self._sides[side].take(self._add_chunks(side, chunks), tables)
-
-    def add_divided(
-        self, side: int, chunks: list[Chunk], sizes: list[int], ranges: Iterator[pa.Table], *tables: pa.Table
-    ) -> None:
-        """Add one blob of a side whose rows of dense chunks come in ranges of hashes, with so many rows (`sizes`) each.
-
-        `tables`: the sections behind them.
-        """
-        base = self._add_chunks(side, chunks)
-        self._divided.append(_Divided(side, base, ranges, sizes))
-        self._sides[side].take(base, (NO_ROWS, *tables))
-
-    def _add_chunks(self, side: int, chunks: list[Chunk]) -> int:
-        for chunk in chunks:
+    def receive(self, blob: Blob) -> None:
+        """Add a blob of one side. The partitions of the inputs are distinct, even with the same numbers."""
+        assert blob.side is not None
+        base, side = len(self.chunks), blob.side
+        for chunk in blob.chunks:
             chunk.source = side
             if chunk.partition is not None:
                 chunk.partition = f"{side}:{chunk.partition}"
-        base = len(self.chunks)
-        self.chunks += chunks
-        return base
+        self.chunks += blob.chunks
+        if blob.sizes:
+            self._divided.append(_Divided(side, base, blob.ranges, blob.sizes))
+        self._sides[side].take(base, [NO_ROWS, *blob.sections] if blob.sizes else blob.sections)
 
     def by_hash(self) -> Iterator[None]:
         """Load the records, some ranges of hashes at a time: `side` has the records of these ranges and no others.

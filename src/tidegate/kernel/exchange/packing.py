@@ -21,7 +21,7 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, as_schema, decoded, ints, pieces
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.exchange import chunk_headers, hash_ranges, partial_aggregates, time_progress
+from tidegate.kernel.exchange import blobs, chunk_headers, hash_ranges, partial_aggregates, time_progress
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
@@ -83,23 +83,8 @@ def pack(
                 meta["side"] = layout.op.side
             if shared.wall_clock is not None:
                 meta["wall_clock"] = shared.wall_clock
-            sections = [route[number] for route in routes]
-            divided = [sections.pop(0)] if isinstance(sections[0], frames.Pieces) else []
-            if divided:
-                meta["ranges"] = divided[0].sizes
-            # A table takes a kilobyte to say which columns it has.
-            meta["empty"] = [at for at, rows in enumerate(sections) if not rows.num_rows]
-            sections = [*divided, *(rows for rows in sections if rows.num_rows)]
-            if first and shared.counted is not None:
-                meta["counted"] = True
-                sections.append(shared.counted)
-            if first and steps is not None:
-                meta["steps"] = True
-                sections.append(steps)
-            if points is not None:
-                meta["points"] = True
-                sections.append(points)
-            yield task, frames.encode(frames.BLOB, meta, *sections)
+            more = {"counted": shared.counted if first else None, "steps": steps if first else None, "points": points}
+            yield task, blobs.encode(meta, [route[number] for route in routes], more)
 
 
 @dataclass(frozen=True)
