@@ -229,6 +229,10 @@ class State:
         """The rows of `old_values_by_limit` for the time limit at this place."""
         return self.old_values_by_limit.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))
 
+    def of_logs(self, logs: LogIndex) -> State:
+        """Other logs of the same store, such as `closed` and `closing`, as the logs of a state of their own."""
+        return State(logs.store, self.identity, self.tasks, logs=logs)
+
     def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Append a segment to the log of `window`; `windows`: number of windows of its rows, noted in a new log."""
         log = self.logs.get(window) or Log(windows=windows)

@@ -38,8 +38,7 @@ class ClosingTimes:
     @classmethod
     def of(cls, state: State, open_ms: int) -> ClosingTimes:
         """The closing times in a state whose windows are open for `open_ms`."""
-        own = State(state.closing.store, state.identity, state.tasks, logs=state.closing)
-        return cls(own, max(1, open_ms // state.store.tuning.buckets_per_level**2))
+        return cls(state.of_logs(state.closing), max(1, open_ms // state.store.tuning.buckets_per_level**2))
 
     def add(self, hashes: Hashes, times: Ints, reached: float) -> None:
         """Add entries for keys with these hashes at these times (ms). Every time lies after `reached`."""

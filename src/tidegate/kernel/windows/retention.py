@@ -27,11 +27,11 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     retention = layout.op.retention_ms
     if retention is None:  # an earlier plan had one
         for name in list(state.closed):
-            _logs(state).forget(name)
+            state.of_logs(state.closed).forget(name)
         return
     width = max(1, retention // STRETCHES)
     times = closed_at(layout, rows)
-    logs = _logs(state)
+    logs = state.of_logs(state.closed)
     stretch = np.where(later_ms(times, retention) > state.stream_time, times // width * width, -1)
     for start in np.unique(stretch[stretch >= 0]).tolist():
         mine = stretch == start
@@ -51,7 +51,7 @@ def settle(old: Layout, new: Layout, state: State) -> None:
     same = (retention, old.op.grace_ms) == (new.op.retention_ms, new.op.grace_ms)
     if same or retention is None:
         return
-    logs = _logs(state)
+    logs = state.of_logs(state.closed)
     for name in list(logs.logs):
         stored = concat_tables(logs.read(name))
         left = stored.filter(pa.array(later_ms(closed_at(old, stored), retention) > state.stream_time))
@@ -65,7 +65,7 @@ def settle(old: Layout, new: Layout, state: State) -> None:
 def rows(layout: Layout, state: State) -> pa.Table:
     """The retained results that are still readable, with the schema of final results."""
     schema = layout.for_kind["final"].result_schema
-    logs = _logs(state)
+    logs = state.of_logs(state.closed)
     stored = [table for name in logs.logs for table in logs.read(name)]
     retention = layout.op.retention_ms
     if not stored or retention is None:
@@ -74,8 +74,3 @@ def rows(layout: Layout, state: State) -> pa.Table:
     found = concat_tables([schema.empty_table(), *stored]).select(schema.names)
     readable = later_ms(closed_at(layout, found), retention) > state.stream_time
     return as_schema(found.filter(pa.array(readable)), schema)
-
-
-def _logs(state: State) -> State:
-    """The logs of closed windows as a state of their own, in a section of the same store."""
-    return State(state.closed.store, state.identity, state.tasks, logs=state.closed)
