@@ -230,14 +230,7 @@ class TopologyTestDriver:
             # or because time passed, come from many records.
             behind = any(table is not None for table in rows)
             op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
-            inputs = [self._input(node, entry, found) for entry, found in mine]
-            inputs += [
-                (edge, with_clock(node.op, table, self._wall_clock_ms))
-                for edge, table in zip(node.edges, rows, strict=True)
-                if table is not None
-            ]
-            inputs = with_named_columns(op, self._named[place], inputs, [entry.silent for entry, _ in mine])
-            layout, blobs = packed(op, inputs, declared, self._tuning)
+            layout, blobs = packed(op, self._inputs(node, place, mine, rows), declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
@@ -252,11 +245,19 @@ class TopologyTestDriver:
             numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
-    def _input(self, node: Node, entry: Entry, records: list[Record]) -> tuple[Edge, pa.Table]:
-        """The columns that an operator reads of the records of one side."""
-        op = node.op.of_side(entry.side)
-        rows = columns_read(op, entry.types, records, self._piped)
-        return entry.edge_of(node), with_clock(op, rows, self._wall_clock_ms)
+    def _inputs(
+        self, node: Node, place: int, mine: list[tuple[Entry, list[Record]]], rows: Sequence[pa.Table | None]
+    ) -> list[tuple[Edge, pa.Table]]:
+        """The columns that an operator reads: of the records of its sides, and of the rows of each edge."""
+        inputs = []
+        for entry, records in mine:
+            op = node.op.of_side(entry.side)
+            read = columns_read(op, entry.types, records, self._piped)
+            inputs.append((entry.edge_of(node), with_clock(op, read, self._wall_clock_ms)))
+        for edge, table in zip(node.edges, rows, strict=True):
+            if table is not None:
+                inputs.append((edge, with_clock(node.op, table, self._wall_clock_ms)))
+        return with_named_columns(node.op, self._named[place], inputs, [entry.silent for entry, _ in mine])
 
     def read_output(self) -> list[dict[str, Any]]:
         """The rows emitted since the last call, in order.
@@ -414,22 +415,23 @@ class TopologyTestDriver:
         """The layout of an operator from the columns known so far; None if it reads rows of other operators."""
         if len(node.sources) < len(node.edges):
             return None
-        mine = [entry for entry in self._entries if entry.place == place]
-        inputs = [self._input(node, entry, []) for entry in mine]
-        inputs = with_named_columns(node.op, self._named[place], inputs, [entry.silent for entry in mine])
+        mine: list[tuple[Entry, list[Record]]] = [(entry, []) for entry in self._entries if entry.place == place]
+        inputs = self._inputs(node, place, mine, [None] * len(node.edges))
         declared = all(entry.types.declared for entry in self._entries)
         return packed(node.op, inputs, declared, self._tuning)[0]
 
     def _declared_layouts(self) -> list[Layout]:
         """The layouts of all operators, upstream first, if all inputs have declared types."""
-        found: dict[int, Layout] = {}
-        for place, node in enumerate(self._nodes):
-            mine = [entry for entry in self._entries if entry.place == place]
-            behind = [(edge, found[id(edge.node)].output_schema) for edge in node.edges if edge.node is not None]
-            inputs = [self._input(node, entry, []) for entry in mine]
-            inputs += [(edge, with_clock(node.op, rows.empty_table(), 0)) for edge, rows in behind]
-            found[id(node)] = packed(node.op, inputs, True, self._tuning)[0]
-        return list(found.values())
+        found: list[Layout] = []
+
+        def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
+            place = len(found)
+            mine: list[tuple[Entry, list[Record]]] = [(entry, []) for entry in self._entries if entry.place == place]
+            found.append(packed(node.op, self._inputs(node, place, mine, rows), True, self._tuning)[0])
+            return found[-1].output_schema.empty_table()
+
+        self._nodes[-1].walk(step)
+        return found
 
     def read_state(
         self,
