@@ -436,6 +436,26 @@ def test_a_zone_that_only_java_knows() -> None:
         typed(at, "at", instants, "a.orc", "GMT+2")
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_times_in_names_of_folders_where_clocks_change(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Times that are left out, that come twice, and of years behind 2037, in which Arrow knows no summer time."""
+    times = ["2026-03-08 02:30:00", "2026-11-01 01:30:00", "2040-07-01 00:00:00", "1800-07-01 00:00:00"]
+    for n, at in enumerate(times):
+        write(tmp_path / "in" / f"at={at.replace(':', '%3A')}" / f"{n}.{format}", [record(n, n)], NS + n)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        schema = SCHEMA + ", at timestamp"
+        order = {"ordered": True} if format == "parquet" else {}
+        given: dict[str, Any] = {"format": format, "schema": schema, "streaming": False}
+        wanted = spark.read.schema(schema).format(format).load(str(tmp_path / "in"))
+        seconds = [row[0] for row in wanted.orderBy("n").select(F.unix_seconds("at")).collect()]
+        stream = tg.files.source(spark, str(tmp_path / "in"), key="n", timestamp="ts", **order, **given)
+        found = stream.group_by_key().agg(at=tg.last("at")).to_df()
+        assert [row[0] for row in found.orderBy("n").select(F.unix_seconds("at")).collect()] == seconds
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_a_time_of_a_wall_clock_in_the_name_of_a_folder_is_in_no_zone() -> None:
     at, local = "2026-01-01 00:30:00", pa.timestamp("us")
     assert typed(at, "at", local, "a.orc", "Europe/Paris") == pa.scalar(datetime.fromisoformat(at), local)

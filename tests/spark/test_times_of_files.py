@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -100,6 +100,36 @@ def test_a_wall_clock_of_orc_has_its_zone_at_any_depth(tmp_path: Path) -> None:
     assert (found["s"]["n"], found["l"][1], found["deep"][0]["s"]["at"]) == (1, None, clock)
     assert nothing == dict.fromkeys(row)
     assert again == found
+
+
+@pytest.mark.parametrize(
+    ("clock", "instant"),
+    [
+        ("2037-07-01T12:00", "2037-07-01T12:00-04:00"),
+        ("2038-01-01T12:00", "2038-01-01T12:00-05:00"),
+        ("2040-07-01T12:00:00.000001", "2040-07-01T12:00:00.000001-04:00"),
+        ("2040-11-04T01:30", "2040-11-04T01:30-04:00"),
+        ("2261-07-01T12:00", "2261-07-01T12:00-04:00"),
+        ("1900-07-01T12:00", "1900-07-01T12:00-05:00"),
+    ],
+)
+def test_a_wall_clock_of_orc_in_years_whose_changes_of_clocks_arrow_does_not_know(
+    tmp_path: Path, clock: str, instant: str
+) -> None:
+    """Behind 2037 Arrow knows no summer time."""
+    at = datetime.fromisoformat(clock)
+    orc.write_table(
+        pa.table({"ts": pa.array([at, None, datetime.fromisoformat("2026-07-01")], WALL), "l": [[at], None, []]}),
+        tmp_path / "a.orc",
+    )
+    found = read(
+        tmp_path / "a.orc", pa.schema([("ts", INSTANT), ("l", pa.list_(INSTANT))]), "orc", zone="America/New_York"
+    )
+    summer = datetime.fromisoformat("2026-07-01T04:00Z")
+    wanted = datetime.fromisoformat(instant)
+    assert [(row["ts"], row["l"]) for row in found] == [(wanted, [wanted]), (None, None), (summer, [])]
+    fixed = read(tmp_path / "a.orc", pa.schema([("ts", INSTANT)]), "orc", zone="+02:00")
+    assert fixed[0]["ts"] == at.replace(tzinfo=timezone(timedelta(hours=2)))
 
 
 DAYS = (

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from tidegate.errors import InputError, TidegateError
+from tidegate.runtime.spark.files.times import in_zone
 from tidegate.runtime.spark.session import config
 
 FORMAT = "tidegate_files"
@@ -109,7 +109,7 @@ def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: st
             "or give `schema` with a type that all of them have, such as string."
         ) from error
     try:
-        return pc.assume_timezone(wall_clock, zone, ambiguous="earliest", nonexistent="latest").cast(kind)
+        return in_zone(pa.repeat(wall_clock, 1), zone, asked=0)[0].cast(kind)
     except pa.ArrowInvalid as error:
         raise InputError(
             f"The file {file} lies in a folder {folder}={value}, a time without a zone, and Arrow does not know the "

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import MAXYEAR, UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,10 @@ _FIRST_DAY = -141427
 """1582-10-15, the first day that has the same number in both calendars."""
 _MARCH = -719470
 """The first of March in the year 0 of the Julian calendar. Years that begin in March end with their leap day."""
+
+_CHANGES = 2037
+"""The last year for which Arrow knows when clocks change: those of later years follow a rule that it does not read."""
+_EPOCH, _US, _MINUTE_US = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1), 60_000_000
 
 FIRST_YEAR = 1900
 """The first year whose times Spark 2 counted as later ones do, in every zone."""
@@ -90,7 +96,7 @@ class Times:
             whole = pc.floor_temporal(naive, unit="microsecond").cast(pa.timestamp("us"), safe=False)
             column = whole.cast(pa.timestamp("us", column.type.tz))
         if self.zone and kind.tz and column.type.tz is None:
-            column = pc.assume_timezone(column, self.zone, ambiguous="earliest", nonexistent="latest")
+            column = in_zone(column.cast(pa.timestamp("us")), self.zone)
         return column.cast(kind)
 
     def _struct(self, column: pa.Array, kind: pa.StructType) -> pa.Array:
@@ -102,6 +108,29 @@ class Times:
             fields.append(field.with_type(value.type))
             values.append(value)
         return pa.StructArray.from_arrays(values, fields=fields, mask=column.is_null())
+
+
+def in_zone(clocks: pa.Array, zone: str, asked: int = _CHANGES) -> pa.Array:
+    """Microseconds of a wall clock in `zone` as instants; Arrow is asked about years up to `asked`, and no later ones.
+
+    An hour that comes twice is the first one, and one that is left out goes on behind it, as for Java. Raises
+    ArrowInvalid for a zone that Arrow does not know.
+    """
+    found = pc.assume_timezone(clocks, zone, ambiguous="earliest", nonexistent="latest")
+    years = pc.year(clocks)
+    others = flags(pc.and_(pc.greater(years, asked), pc.less_equal(years, MAXYEAR)).fill_null(False))
+    if not others.any():
+        return found
+    try:
+        rules = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):  # such as +02:00, whose clocks never change
+        return found
+    numbers = clocks.cast(pa.int64()).fill_null(0).to_numpy()
+    minutes, places = np.unique(numbers[others] // _MINUTE_US, return_inverse=True)
+    ahead = [(_EPOCH + timedelta(minutes=each)).replace(tzinfo=rules).utcoffset() for each in minutes.tolist()]
+    instants = found.cast(pa.int64()).fill_null(0).to_numpy().copy()
+    instants[others] = numbers[others] - np.array([each // _US for each in ahead if each is not None])[places]
+    return pa.array(instants, mask=flags(clocks.is_null())).cast(found.type)
 
 
 def _is_number(kind: pa.DataType) -> bool:
