@@ -8,7 +8,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     ByteType,
+    DataType,
     DateType,
     DayTimeIntervalType,
     DecimalType,
@@ -16,7 +18,9 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -61,8 +65,13 @@ def test_a_column_holds_every_value_of_a_type_or_not(kind: object, column: str, 
     assert holds(column, kind) == right  # type: ignore[arg-type]
 
 
-def test_a_type_without_a_column_is_known() -> None:
+@pytest.mark.parametrize("key", [BinaryType(), ArrayType(LongType()), StructType().add("x", LongType())])
+def test_a_type_without_a_column_is_known(key: DataType) -> None:
+    """Of a map with such keys Spark's JSON would have addresses of Java."""
     assert carried(DayTimeIntervalType()) is None
+    assert carried(MapType(key, LongType())) is None
+    assert carried(ArrayType(StructType().add("m", MapType(key, LongType())))) is None
+    assert carried(ArrayType(StructType().add("m", MapType(LongType(), key)))) is not None
 
 
 @pytest.mark.parametrize(

@@ -419,6 +419,13 @@ def test_what_cannot_be_written_so_is_refused(spark: SparkSession, arguments: di
         tg.kafka.records(counts(spark, 0).to_df(), **arguments)
 
 
+def test_maps_whose_keys_are_no_texts_of_json_are_refused(spark: SparkSession) -> None:
+    """Spark wrote an address in Java's memory, another one each time."""
+    frame = spark.sql("SELECT 'A' AS user, array(map(X'00', 1)) AS parts")
+    with pytest.raises(tg.DefinitionError, match="'parts' is array<map<binary,int>>, whose keys JSON cannot have"):
+        tg.kafka.records(frame, key="user")
+
+
 def test_other_refusals_of_the_sink(spark: SparkSession) -> None:
     with pytest.raises(tg.DefinitionTypeError, match="`table` is 5"):
         tg.kafka.records(5)

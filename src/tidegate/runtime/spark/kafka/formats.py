@@ -12,6 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     DecimalType,
     IntegralType,
@@ -360,6 +361,17 @@ def as_json(row: Column) -> Column:
         "ignoreNullFields": "false",
     }
     return F.to_json(row, options)
+
+
+def is_json(kind: DataType) -> bool:
+    """Whether JSON has all values of a type: of a map's keys that are bytes or have parts, Spark writes addresses."""
+    if isinstance(kind, StructType):
+        return all(is_json(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return is_json(kind.elementType)
+    if isinstance(kind, MapType):
+        return not isinstance(kind.keyType, BinaryType | StructType | ArrayType | MapType) and is_json(kind.valueType)
+    return True
 
 
 def as_text(column: Column, kind: DataType) -> Column:

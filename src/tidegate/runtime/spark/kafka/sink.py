@@ -15,7 +15,7 @@ from tidegate.dsl.result import attached
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
-from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text
+from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text, is_json
 from tidegate.runtime.spark.kafka.registered import Registered, bound
 from tidegate.spec.columns import OURS, public_key
 from tidegate.spec.columns import ROW_ID as RECORDS
@@ -119,6 +119,12 @@ def records(
         raise DefinitionError(
             f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
         )
+    for field in frame.schema.fields:
+        if not is_json(field.dataType):
+            raise DefinitionError(
+                f"The column {field.name!r} is {field.dataType.simpleString()}, whose keys JSON cannot have: Spark "
+                "would write an address in Java's memory. Make them texts, for example with F.transform_keys and F.hex."
+            )
     columns = [column for column in frame.columns if column not in ("deleted", RECORDS)]
     written = as_json if form is None else form.encoded
     # Spark computes it once, for all that follows.

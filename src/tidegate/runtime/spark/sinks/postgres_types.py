@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from tidegate.runtime.spark.kafka.formats import as_json
+from tidegate.runtime.spark.kafka.formats import as_json, is_json
 
 _DAY_US = 86_400_000_000
 
@@ -96,7 +96,7 @@ def carried(kind: DataType) -> Carried | None:
             f"numeric({kind.precision},{kind.scale})", "numeric", pa.string(), sent=lambda column: column.cast("string")
         )
     if isinstance(kind, StructType | ArrayType | MapType):
-        return _NESTED
+        return _NESTED if is_json(kind) else None
     if isinstance(kind, CharType | VarcharType):
         return _PLAIN[StringType]
     return _PLAIN.get(type(kind))
