@@ -50,6 +50,11 @@ class Point(NamedTuple):
         (0.1, pa.float32(), 0.10000000149011612),
         (np.float64(0.1), DOUBLE, 0.1),
         (3, DOUBLE, 3.0),
+        (2**60, DOUBLE, 2.0**60),
+        (10**20, DOUBLE, 1e20),
+        (np.uint64(2**63), DOUBLE, 2.0**63),
+        (2**24 + 2, pa.float32(), 2.0**24 + 2),
+        (np.int64(5), pa.decimal128(10, 2), Decimal(5)),
         (Decimal("1.5"), DOUBLE, 1.5),
         (Decimal("0.1"), pa.float32(), 0.10000000149011612),
         (pa.scalar(0.5), DOUBLE, 0.5),
@@ -112,6 +117,12 @@ def test_what_fits(value: Any, kind: pa.DataType, stored: Any) -> None:
         (-1, pa.uint8()),
         (np.float64(300), pa.int8()),
         (2**60 + 1, DOUBLE),
+        (10**400, DOUBLE),
+        (np.int64(2**60 + 1), DOUBLE),
+        (2**24 + 1, pa.float32()),
+        (10**39, pa.float32()),
+        (np.int64(10**9), pa.decimal128(10, 2)),
+        (np.bool_(True), pa.decimal128(10, 2)),
         (True, DOUBLE),
         ("1", DOUBLE),
         (1, pa.bool_()),
@@ -171,7 +182,7 @@ VALUES = st.recursive(
         st.none(),
         st.booleans(),
         st.integers(-130, 130),
-        st.sampled_from([2**62, 0.1, -0.0, 2.0, "x", "", b"y", NOON, NOON.date(), Decimal(2), np.int16(5)]),
+        st.sampled_from([2**62, 2**62 + 1, 0.1, -0.0, 2.0, "x", "", b"y", NOON, NOON.date(), Decimal(2), np.int16(5)]),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
@@ -198,7 +209,7 @@ def test_a_value_that_fits_is_what_a_column_gives_back(kind: pa.DataType, value:
 MIDNIGHT = NOON.replace(hour=0)
 DAYS = st.sampled_from([MIDNIGHT, MIDNIGHT - dt.timedelta(days=40_000)])
 COLUMNS: dict[pa.DataType, st.SearchStrategy[Any]] = {
-    LONG: st.sampled_from([0, 1, -1, 127, 128, 999, 1000, 2**24 + 1, 2**53 + 1, 2**63 - 1]),
+    LONG: st.sampled_from([0, 1, -1, 127, 128, 999, 1000, 2**24 + 1, 2**53 + 1, 2**60, 2**63 - 1]),
     pa.uint64(): st.sampled_from([0, 2**63, 2**64 - 1]),
     DOUBLE: st.sampled_from([0.0, -0.0, 1.5, 2.0, 1e300, 2.0**63, float("nan"), float("inf")]),
     pa.decimal128(20, 3): st.sampled_from([Decimal("1.500"), Decimal("1.234"), Decimal(12345), Decimal(0)]),

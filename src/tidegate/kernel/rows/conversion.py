@@ -140,7 +140,7 @@ def _converter(kind: pa.DataType) -> Converter:
         return _list(kind)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return _temporal(kind)
-    return _of_arrow(kind)
+    return _decimal(kind) if pa.types.is_decimal(kind) else _of_arrow(kind)
 
 
 def as_python(rows: pa.Table, whose: str) -> list[dict[str, Any]]:
@@ -221,9 +221,20 @@ def _float(kind: pa.DataType) -> Converter:
             return convert(value.as_py())
         if isinstance(value, bool | np.bool_):
             raise TypeError("a boolean is no number")
+        if isinstance(value, int | np.integer):
+            # Arrow refuses all integers from some size on, also those that the type keeps.
+            found: float = convert(float(value))
+            if found != int(value):
+                raise ValueError(f"the nearest {kind} is {found!r}")
+            return found
         return convert(float(value)) if isinstance(value, Decimal) else arrow(value)
 
     return arrow if pa.types.is_float16(kind) else convert
+
+
+def _decimal(kind: pa.DataType) -> Converter:
+    arrow = _of_arrow(kind)  # which knows no integers of numpy
+    return lambda value: arrow(int(value) if isinstance(value, np.integer) else value)
 
 
 def _string(value: Any) -> Any:
