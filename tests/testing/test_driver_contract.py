@@ -471,6 +471,37 @@ def test_an_overflow_names_key_and_window() -> None:
     )
 
 
+def test_a_sum_of_a_batch_need_not_fit_if_the_sum_with_earlier_records_does() -> None:
+    for grouped in (windowed(), tg.stream("events", key="user", timestamp="ts").group_by_key()):
+        driver = TopologyTestDriver(grouped.agg(total=tg.sum("v")))
+        driver.pipe_input(record("A", 11, v=-5))
+        driver.pipe_batch([record("A", 12, v=2**63 - 1), record("A", 13, v=1)])
+        assert [row["total"] for row in driver.read_output()] == [-5, 2**63 - 5]
+
+
+@pytest.mark.parametrize("way", ["updates", "final"])
+def test_late_records_whose_sum_does_not_fit_are_dropped(way: str) -> None:
+    table = windowed().agg(total=tg.sum("v"))
+    driver = TopologyTestDriver(table.suppress(FINAL) if way == "final" else table)
+    driver.pipe_input(record("A", 100, v=7))
+    driver.pipe_batch([record("A", 11, v=2**63 - 1), record("A", 12, v=1)])
+    assert driver.drops["late"] == 2
+    driver.pipe_input(record("A", 200, v=0))
+    assert [row["total"] for row in driver.read_output() if row["window"].start == 100] == [7]
+
+
+def test_a_final_sum_that_overflows_in_a_batch_is_found_in_that_batch() -> None:
+    order = {"partition": "p", "offset": "o"}
+    driver = TopologyTestDriver(windowed(**order).agg(total=tg.sum("v")).suppress(FINAL))
+    large = [record("A", 11, p=0, o=o, v=v) for o, v in enumerate([2**63 - 1, 1])]
+    message = refused(driver, *large, record("B", 11, p=1, o=0, v=-5))
+    assert message.startswith("`total` = sum(v) overflows for key {'user': 'A'}, window starting at 10 ms: ")
+    # The records of another partition take the sum back into its type.
+    driver.pipe_batch([*large, record("A", 11, p=1, o=0, v=-5)])
+    driver.pipe_input(record("A", 100, p=0, o=2, v=0))
+    assert [row["total"] for row in driver.read_output()] == [2**63 - 5]
+
+
 @pytest.mark.parametrize("aggregate", [tg.collect_list("v"), tg.approx_count_distinct("v")], ids=str)
 def test_lists_of_every_update_that_are_too_long_together_name_key_and_window(
     aggregate: Any, monkeypatch: pytest.MonkeyPatch

@@ -379,9 +379,7 @@ def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tupl
     try:
         merged = grouping.merge(layout, rows, by, groups)
     except AggregationError:
-        if not layout.op.stream.changes:
-            raise
-        # Values that leave a group may overflow by themselves; the sum that is left of the group need not.
+        # Some of them may be late, and the sum with other records, or of what is left of a group, may fit.
         return _each_record(layout, rows, by, *_by_task(layout, keys, tasks))
     return merged.append_column("n", pa.array(groups.sizes)), sizes
 

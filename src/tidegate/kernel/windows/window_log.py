@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import upper_half
 from tidegate.kernel.columns.runs import by_number, expanded
@@ -42,6 +42,8 @@ class WindowLog(Operator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
         rows, batch.dropped_late = batch.partials()
+        if rows is not None:
+            _check_sums(self.layout, rows)
         fresh = {} if rows is None else _by_pane(self.layout, rows.drop_columns(["n"]))
         return _emit_closed(self.layout, state, fresh, batch.closed_to, closes_at)
 
@@ -90,6 +92,14 @@ def _as_pane(layout: Layout, start: int, rows: pa.Table) -> pa.Table:
     if not layout.panes.shared:
         return rows
     return rows.append_column("open", pa.array(np.full(rows.num_rows, start, np.int64)))
+
+
+def _check_sums(layout: Layout, rows: pa.Table) -> None:
+    """Raise AggregationError if a sum of the batch overflows: a stored batch stops the query when its window closes."""
+    for acc, names in zip(layout.accumulators, layout.states, strict=True):
+        if acc.merges is not None and not acc.safe([array(rows[name]) for name in names]):
+            grouping.merge(layout, rows, [*layout.keys, "pane", "open"])
+            return
 
 
 def _emit_closed(
