@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -338,6 +338,18 @@ def test_decimal_means_round_half_away_from_zero() -> None:
     state = [acc.merge_runs(acc.lift(values, 7), np.array([0, 2, 4]))[0], pa.array([2 * 10**4, 2 * 10**4, 3])]
     got = acc.finish(state)
     assert got.to_pylist() == [Decimal("0.0001"), Decimal("-0.0001"), Decimal("0.6667")]
+
+
+@pytest.mark.parametrize("scale", [0, 18, 34, 35, 36, 37, 38])
+def test_decimal_means_are_exact_at_every_scale(scale: int) -> None:
+    """Of numbers one below a power, whose quotients carry through all digits."""
+    kind, last = pa.decimal128(38, scale), Decimal(1).scaleb(-min(38, scale + 4))
+    divided = [(n * power - 1, n) for n in (2, 3, 7, 8, 999) for power in (*(2**i for i in range(99)), 10**27, 10**30)]
+    with localcontext(prec=80):
+        totals = [Decimal(total).scaleb(-scale) for total, _ in divided]
+        expected = [(t / n).quantize(last, ROUND_HALF_UP) for t, (_, n) in zip(totals, divided, strict=True)]
+    state = [pa.array(totals, kind), pa.array([n for _, n in divided])]
+    assert make("mean", kind).finish(state).to_pylist() == expected
 
 
 def test_infinities_stay_in_their_run() -> None:

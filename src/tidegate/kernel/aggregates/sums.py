@@ -11,6 +11,8 @@ from tidegate.kernel.aggregates.totals import ExactTotal, FloatTotal, Total
 from tidegate.kernel.columns.arrays import Ints
 
 _DIGITS = 38
+_ROUNDED = 16
+"""Digits of a quotient that are rounded."""
 
 
 class Count(Accumulator):
@@ -188,11 +190,13 @@ def _counts(values: pa.Array) -> pa.Array:
 def _divide(totals: pa.Array, counts: pa.Array, scale: int) -> pa.Array:
     """Divide at a finer scale and round; the division truncates there, which cannot move a half.
 
-    Arrow takes the scale of the sum + 20 for (38, s) / (19, 0), more than the + 4 of a mean.
+    Arrow takes the scale of the sum + the digits of the count + 1. The count gets so many digits (at least 15) that the
+    finer scale has sixteen more than the mean: Arrow rounds some numbers to a wrong one if 17 to 20 digits go.
     """
+    digits = scale - totals.type.scale + _ROUNDED - 1
     fine = pc.divide(
         totals.cast(pa.decimal256(_DIGITS, totals.type.scale)),
-        counts.cast(pa.decimal128(19, 0)).cast(pa.decimal256(19, 0)),
+        counts.cast(pa.decimal128(19, 0)).cast(pa.decimal256(digits, 0)),
     )
     return pc.round(fine, scale, "half_towards_infinity")
 
