@@ -291,6 +291,18 @@ def test_layouts(small: bool, case: Case, data: Any) -> None:
 
 
 @given(case=joins(), data=st.data())
+def test_late_records_alone_leave_once_as_on_spark(case: Case, data: Any) -> None:
+    batches = data.draw(placed(case.self_join))
+    late = case.table(ordered=True).late_records()
+    many = Tasks(late.node, data.draw(st.integers(1, 3)), as_spark=True, tuning=data.draw(small_sizes()))
+    reasons = Counter[str]()
+    for batch in batches:
+        read = [(SIDES[_side_of(batch, part[0])], part) for part in _by_partition(batch)]
+        reasons.update(row["reason"] for row in many.batch(read))
+    assert reasons == nonzero(by_oracle(case, batches)[1])
+
+
+@given(case=joins(), data=st.data())
 def test_a_static_input_ends(case: Case, data: Any) -> None:
     """All records are one batch, behind which every record closes."""
     batch = [record for records in data.draw(placed(case.self_join)) for record in records]
