@@ -205,6 +205,15 @@ def test_a_reader_that_has_ended(plan: str) -> None:
     assert (shown.stderr, shown.returncode) == ("", 141)
 
 
+@pytest.mark.parametrize(("encoding", "branch"), [("utf-8", "└─ GroupBy k"), ("ascii", r"\u2514\u2500 GroupBy k")])
+def test_an_output_that_lacks_characters(plan: str, encoding: str, branch: str) -> None:
+    command = [sys.executable, "-m", "tidegate", "describe", f"{plan}:table"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    shown = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (shown.stderr, shown.returncode) == (b"", 0)
+    assert branch in shown.stdout.decode(encoding)
+
+
 def test_an_output_that_is_closed(plan: str) -> None:
     """As `>&-` in a shell leaves it: nothing is printed, and the command has done its work."""
     for command, code in ((f"{plan}:table", 0), (f"{plan}:number", 2)):

