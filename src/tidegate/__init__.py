@@ -531,6 +531,7 @@ def drain(
 
     Raises:
         CheckpointError: There is no state to drain.
+        DefinitionTypeError: `table` has no streaming DataFrame, or `write` gives no DataStreamWriter.
 
     Examples:
         ```python

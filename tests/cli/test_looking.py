@@ -11,7 +11,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 from wsgiref.simple_server import make_server
 
 import pytest
@@ -37,6 +39,12 @@ def number():
 
 def raises():
     raise LookupError("no table today")
+
+def forgets(rows):
+    rows.writeStream.format("console")
+
+def starts(rows):
+    return "a running query"
 """
 
 
@@ -161,6 +169,24 @@ def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 )
 def test_what_is_refused(plan: str, arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert error in said(capsys, *arguments, code=2)
+
+
+@pytest.mark.parametrize(("writer", "given"), [("forgets", "None"), ("starts", "'a running query'")])
+def test_a_drain_needs_a_writer(
+    plan: str, writer: str, given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No batch is planned without one."""
+    pytest.importorskip("pyspark")
+    draining = "tidegate.runtime.spark.checkpoints.draining"
+    rows = SimpleNamespace(isStreaming=True, sparkSession=None, writeStream=MagicMock())
+    monkeypatch.setattr("tidegate.cli.drain.session", lambda *_: None)
+    monkeypatch.setattr(f"{draining}.to_df", lambda *_, **__: rows)
+    monkeypatch.setattr(f"{draining}._done", lambda *_: False)
+    monkeypatch.setattr(f"{draining}._plan", pytest.fail)
+    error = said(capsys, "drain", "checkpoint", f"{plan}:table", f"{plan}:{writer}", code=2)
+    assert error.startswith(
+        f"tidegate: `write` gives {given}, not the DataStreamWriter of the rows. Return rows.writeS"
+    )
 
 
 def test_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:

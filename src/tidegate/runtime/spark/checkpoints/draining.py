@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.dsl import Result
-from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError
+from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.attach import to_df
@@ -36,12 +36,24 @@ def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_id
     for _ in range(_MOST_BATCHES):
         if _done(spark, checkpoint):
             return
+        writer = _writer(write, rows)
         _plan(spark, checkpoint)
         # `once` runs the planned batch and no other, however much there is to read.
-        query = write(rows).option("checkpointLocation", checkpoint).trigger(once=True).start()
+        query = writer.option("checkpointLocation", checkpoint).trigger(once=True).start()
         query.awaitTermination()
     if not _done(spark, checkpoint):
         raise CheckpointError(f"{checkpoint!r} is not drained: its batches do not follow each other. Call it again.")
+
+
+def _writer(write: Callable[[DataFrame], Any], rows: DataFrame) -> Any:
+    """The writer that `write` gives. Raises DefinitionTypeError if it gives another value."""
+    writer = write(rows)
+    if not (hasattr(writer, "option") and hasattr(writer, "trigger")):
+        raise DefinitionTypeError(
+            f"`write` gives {in_one_line(writer)}, not the DataStreamWriter of the rows. Return rows.writeStream with "
+            "its format and options, and do not start it."
+        )
+    return writer
 
 
 def _done(spark: SparkSession, checkpoint: str) -> bool:
