@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -326,6 +327,47 @@ def test_aggregations_that_cannot_be() -> None:
             DefinitionTypeError,
             f"`{argument}` is 3, not a function.",
         )
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "predicate(row): too many positional arguments": lambda: stream().filter(lambda: True),
+    "predicate(row): missing a required argument: 'a'": lambda: stream().filter(lambda row, a, b: True),
+    "mapper(row): missing a required argument: 'a'": lambda: table().map_values(lambda row, a, b: {}),
+    "mapper['x'](row): too many positional arguments": lambda: stream().map_values({"x": lambda: 1}),
+    "key(row): too many positional arguments": lambda: stream().select_key(lambda: 1),
+    "initializer(): missing a required argument: 'x'": lambda: windowed().aggregate(lambda x: x, max, type="long"),
+    "aggregator(key, row, aggregate): too many positional arguments": lambda: windowed().aggregate(
+        int, lambda row, aggregate: 1, type="long"
+    ),
+    "merger(key, one, other): too many positional arguments": lambda: windowed().aggregate(
+        int, max, merger=lambda one, other: 1, type="long"
+    ),
+    "fn(aggregate, value): missing a required argument: 'c'": lambda: windowed().reduce(lambda a, b, c: 1, "x"),
+    "subtractor(aggregate, value): too many positional arguments": lambda: (
+        table().group_by("x").reduce(max, lambda value: 1, "x")
+    ),
+    "adder(key, row, aggregate): too many positional arguments": lambda: (
+        table().group_by("x").aggregate(int, lambda row: 1, max, type="long")
+    ),
+    "aggregator(key, row, aggregate): missing a required argument: 'd'": lambda: (
+        stream().group_by_key().cogroup(lambda a, b, c, d: 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_function_that_cannot_be_called_is_refused_where_it_is_given(call: str) -> None:
+    """It would raise a TypeError at the first record."""
+    with pytest.raises(DefinitionTypeError) as caught:
+        CALLS[call]()
+    assert f", which cannot be called as {call}. Give a function of these arguments." in str(caught.value)
+
+
+def test_functions_with_more_ways_to_be_called() -> None:
+    stream().filter(len).filter(lambda *row: True).filter(lambda row, more=1: True).filter(bool).select_key(str)
+    windowed().aggregate(list, lambda *given: 1, type="long", merger=lambda key, *both: 1)
+    windowed().aggregate(partial(int, "1"), partial(lambda more, *given: 1, 2), type="long")
+    windowed().reduce(max, "x")
 
 
 def test_the_type_of_an_aggregate_is_checked_when_it_is_declared() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tidegate.dsl.checks import check_column, check_function, check_late_records
+from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
 from tidegate.instants import show_ms
@@ -158,7 +158,7 @@ class Aggregating:
             >>> driver.read_output()[0]["price"]
             9
         """
-        reduce = Reduce(check_function(fn, "fn"), check_column(column, "column"))
+        reduce = Reduce(check_function(fn, "fn", *REDUCES), check_column(column, "column"))
         return aggregated(self, ((name or column, reduce),), materialized, expect_keys, late_records)
 
     @without(combinable="built-in aggregates (agg), which are applied before the shuffle")
@@ -215,9 +215,9 @@ class Aggregating:
         arrow_type(type)
         fold = Fold(
             check_function(initializer, "initializer"),
-            check_function(aggregator, "aggregator"),
+            check_function(aggregator, "aggregator", *FOLDS),
             type,
-            None if merger is None else check_function(merger, "merger"),
+            None if merger is None else check_function(merger, "merger", *MERGES),
             vectorized=vectorized,
         )
         if vectorized and isinstance(self.windows, SessionWindows | SlidingWindows):

@@ -8,7 +8,10 @@ from typing import Any
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.plan import LATE_RECORDS, Stream, check_roles
 from tidegate.spec.columns import check_user_name
-from tidegate.spec.steps import Step, unknown_column
+from tidegate.spec.steps import Step, check_call, unknown_column
+
+FOLDS, MERGES, REDUCES = ("key", "row", "aggregate"), ("key", "one", "other"), ("aggregate", "value")
+"""The arguments of functions that users give: of an aggregator, a merger, and a reducer."""
 
 
 def check_column(value: str, argument: str) -> str:
@@ -33,9 +36,11 @@ def check_columns(value: str | Sequence[Any], argument: str) -> tuple[str, ...]:
     return columns
 
 
-def check_function(value: Callable[..., Any], argument: str) -> Callable[..., Any]:
+def check_function(value: Callable[..., Any], argument: str, *given: str) -> Callable[..., Any]:
+    """The function `value`. Raises DefinitionTypeError if it cannot be called with the arguments `given`."""
     if not callable(value):
         raise DefinitionTypeError(f"`{argument}` is {value!r}, not a function.")
+    check_call(value, argument, given)
     return value
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.dsl.aggregating import Aggregating, aggregated, check_merger
-from tidegate.dsl.checks import check_function
+from tidegate.dsl.checks import FOLDS, MERGES, check_function
 from tidegate.dsl.merging import merged
 from tidegate.dsl.tables import KTable
 from tidegate.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
@@ -93,7 +93,7 @@ class KGroupedStream(Aggregating):
             >>> events.group_by_key().cogroup(lambda key, row, aggregate: aggregate + 1)
             <CogroupedKStream events by user>
         """
-        return CogroupedKStream(((self, check_function(aggregator, "aggregator")),))
+        return CogroupedKStream(((self, check_function(aggregator, "aggregator", *FOLDS)),))
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,7 +152,7 @@ class CogroupedKStream:
             )
         if differs := merge_conflict(first.stream, replace(grouped.stream, key=first.stream.key), "cogroup"):
             raise DefinitionError(differs)
-        return replace(self, parts=(*self.parts, (grouped, check_function(aggregator, "aggregator"))))
+        return replace(self, parts=(*self.parts, (grouped, check_function(aggregator, "aggregator", *FOLDS))))
 
     def windowed_by(self, windows: Windows) -> CogroupedKStream:
         """Cut each group into windows.
@@ -240,7 +240,7 @@ class CogroupedKStream:
 
         arrow_type(type)
         aggregators = PerInput(tuple(aggregator for _, aggregator in self.parts))
-        checked = None if merger is None else check_function(merger, "merger")
+        checked = None if merger is None else check_function(merger, "merger", *MERGES)
         fold = Cogroup(check_function(initializer, "initializer"), aggregators, type, checked)
         check_merger(merger, self.windows)
         grouped = KGroupedStream(_cogrouped([part.stream for part, _ in self.parts], self._key), self._key)

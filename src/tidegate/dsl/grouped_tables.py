@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.dsl.aggregating import Aggregating, aggregated
-from tidegate.dsl.checks import check_column, check_function
+from tidegate.dsl.checks import FOLDS, REDUCES, check_column, check_function
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError
 from tidegate.spec.aggregates import Aggregate, Fold, Reduce
@@ -96,7 +96,7 @@ class KGroupedTable(Aggregating):
             >>> driver.read_output()[0]["age"]
             30
         """
-        functions = check_function(adder, "adder"), check_function(subtractor, "subtractor")
+        functions = check_function(adder, "adder", *REDUCES), check_function(subtractor, "subtractor", *REDUCES)
         reduce = Reduce(functions[0], check_column(column, "column"), functions[1])
         return aggregated(self, ((name or column, reduce),), materialized)
 
@@ -145,6 +145,9 @@ class KGroupedTable(Aggregating):
         from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
 
         arrow_type(type)
-        functions = check_function(adder, "adder"), check_function(subtractor, "subtractor")
+        functions = (
+            check_function(adder, "adder", *FOLDS),
+            check_function(subtractor, "subtractor", *FOLDS),
+        )
         fold = Fold(check_function(initializer, "initializer"), functions[0], type, subtractor=functions[1])
         return aggregated(self, ((name, fold),), materialized)

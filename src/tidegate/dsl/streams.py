@@ -28,7 +28,7 @@ from tidegate.plan import (
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table
 from tidegate.spec.columns import check_user_name, public_key
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.steps import SelectKey, Step, filter_of, map_values_of
+from tidegate.spec.steps import SelectKey, Step, check_call_of_row, filter_of, map_values_of
 from tidegate.spec.windows import JoinWindows
 
 
@@ -132,6 +132,7 @@ class KStream(Result):
                     f"`type` is {type!r}, and a key must be of an atomic type, not {kind}. Give its parts as several "
                     'columns, map_values({"a": ..., "b": ...}), and then select_key("a", "b").'
                 )
+            check_call_of_row(key[0], "key")
             check_user_name(check_column(name, "name"), "The key that `name`")
             _check_new_key(self.node, name)
             stepped = self.node.then(SelectKey(key[0], public_key(self.node.key), name, type))

@@ -124,6 +124,26 @@ def _needs(function: Callable[..., Any]) -> int:
     return len([p for p in positional if p.default is p.empty])
 
 
+def check_call(function: Callable[..., Any], argument: str, given: Sequence[str]) -> None:
+    """Raise DefinitionTypeError if `argument` is a function that cannot be called with the arguments `given`."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise DefinitionTypeError(
+            f"`{argument}` is {text_of(function)}, which cannot be called as {argument}({', '.join(given)}): {error}. "
+            "Give a function of these arguments."
+        ) from None
+
+
+def check_call_of_row(function: Callable[..., Any], argument: str) -> None:
+    """`check_call` for a function of the row, or of key and row."""
+    check_call(function, argument, ("key", "row") if takes_key(function) else ("row",))
+
+
 def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:
     """The step. Raises DefinitionTypeError if `predicate` is neither a function nor an expression."""
     if not callable(predicate) and not is_expression(predicate):
@@ -131,6 +151,8 @@ def filter_of(predicate: Any, key: tuple[str, ...], tombstones: bool) -> Filter:
             f'`predicate` is {predicate!r}. Use a function of the row, such as lambda row: row["price"] > 3, or a '
             'pyarrow.compute expression, such as pc.field("price") > 3.'
         )
+    if callable(predicate):
+        check_call_of_row(predicate, "predicate")
     return Filter(predicate, key, tombstones)
 
 
@@ -145,12 +167,16 @@ def map_values_of(
                     f"`mapper` gives the column {name!r} as {how!r}. Use a function of the row, a pyarrow.compute "
                     'expression such as pc.field("price") * 2, or the name of a column.'
                 )
+            if callable(how):
+                check_call_of_row(how, f"mapper[{name!r}]")
         mapper = tuple(mapper.items())
     elif not callable(mapper):
         raise DefinitionTypeError(
             f"`mapper` is {mapper!r}. Use a function that takes the row and returns a dict of its new value columns, "
             "or a dict of them, each as a function, an expression or the name of a column."
         )
+    else:
+        check_call_of_row(mapper, "mapper")
     given = declared_types(types)
     made = [name for name, _ in given] if callable(mapper) else [name for name, _ in mapper]
     for name, _ in given:
