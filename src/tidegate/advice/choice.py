@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.advice.counts import Counts, Tally
+from tidegate.advice.counts import Counts, Tally, together
 from tidegate.advice.lateness import PARTS
 from tidegate.instants import rounded_up
 from tidegate.kernel.columns.arrays import Ints
@@ -51,7 +51,7 @@ def choose(tally: Tally, target: float) -> Choice:
     """The choice for a target share, from the counts of `advice.lateness`."""
     late = [tally.counts(f"late/part/{part}") for part in range(PARTS)]
     among = np.array([tally.of(f"pairs/part/{part}") for part in range(PARTS)], np.int64)
-    known = Counts.of(*_all(late[:CHOSEN_ON]))
+    known = together(late[:CHOSEN_ON])
     size = int(among[:CHOSEN_ON].sum())
     enough = known.smallest_with(target * size)
     grace = rounded_up(enough)
@@ -74,11 +74,6 @@ def choose(tally: Tally, target: float) -> Choice:
     )
 
 
-def _all(parts: list[Counts]) -> tuple[Ints, Ints]:
-    none = [np.zeros(0, np.int64)]
-    return np.concatenate(none + [c.values for c in parts]), np.concatenate(none + [c.counts for c in parts])
-
-
 def _shares(late: list[Counts], among: Ints, grace: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     above = np.array([counts.above(grace) for counts in late], np.float64)
     return above / np.maximum(among, 1)
@@ -97,8 +92,8 @@ def _bounds_of_grace(late: list[Counts], among: Ints, target: float) -> tuple[in
 
     Whole parts are drawn because late records come in bursts; with single records the interval would be too narrow.
     """
-    distinct = len(np.unique(_all(late)[0]))
-    coarse = late if distinct <= _MOST_VALUES else [counts.rounded_up(np.zeros(0, np.int64)) for counts in late]
+    few = len(together(late).values) <= _MOST_VALUES
+    coarse = late if few else [counts.rounded_up(np.zeros(0, np.int64)) for counts in late]
     values = np.unique(np.concatenate([np.zeros(1, np.int64), *(counts.values for counts in coarse)]))
     above = np.array([[counts.total] * len(values) for counts in coarse], np.float64)
     for row, counts in zip(above, coarse, strict=True):
@@ -146,7 +141,7 @@ def graces_of(tally: Tally, choice: Choice, today: int, asked: tuple[int, ...]) 
     """
     if asked:
         return sorted({*asked, today, choice.grace})
-    late = Counts.of(*_all([tally.counts(f"late/part/{part}") for part in range(PARTS)]))
+    late = tally.counts(*(f"late/part/{part}" for part in range(PARTS)))
     among = tally.of("pairs")
     wanted = [rounded_up(late.smallest_with(share * among)) for share in _SHARES]
     return sorted({0, today, choice.grace, *wanted})

@@ -82,7 +82,9 @@ class Counts:
         return Counts.of(class_of(self.values, exact, FINE_BITS), self.counts)
 
 
-def _together(parts: list[Counts]) -> Counts:
+def together(parts: Iterable[Counts]) -> Counts:
+    """The counts of all parts."""
+    parts = list(parts)
     none = [np.zeros(0, np.int64)]
     values = np.concatenate(none + [part.values for part in parts])
     return Counts.of(values, np.concatenate(none + [part.counts for part in parts]))
@@ -110,7 +112,7 @@ class Tally:
     def _add(self, name: str, more: Counts) -> None:
         known = self.named.get(name)
         if known is not None:
-            more = _together([known, more])
+            more = together([known, more])
         self.named[name] = more if len(more.values) <= MOST_VALUES else more.rounded_up(self.exact)
 
     def merge(self, others: Iterable[Tally]) -> Tally:
@@ -125,7 +127,7 @@ class Tally:
         found = [self.named[name] for name in names if name in self.named]
         if len(found) == 1:
             return found[0]
-        return _together(found)
+        return together(found)
 
     def of(self, name: str) -> int:
         """The plain number `name`; 0 if nothing was added."""

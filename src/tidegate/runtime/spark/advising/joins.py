@@ -33,6 +33,7 @@ from tidegate.runtime.spark.advising.stream import (
     ROWS,
     TALLY,
     by_keys,
+    check_static,
     collected,
     columns,
     in_order,
@@ -61,10 +62,7 @@ def advise_frames(
             raise DefinitionError(
                 f"One side is a Spark DataFrame and the other is {in_one_line(frame)}. Give both as DataFrames."
             )
-        if frame.isStreaming:
-            raise DefinitionError(
-                "The recording is a streaming DataFrame, which has no end. Read the same source with spark.read."
-            )
+        check_static(frame)
     sides = _same_types(asked[0], *(columns(one, frame) for one, frame in zip(asked, frames, strict=True)))
     if asked[0].arrival is None:
         (skipped, left), (other, right) = (skip(one, side) for one, side in zip(asked, sides, strict=True))

@@ -120,14 +120,19 @@ def in_order(
 
 def check(question: Question, frame: DataFrame) -> None:
     """Raise DefinitionError for a DataFrame whose rows have no end, or no order."""
-    if frame.isStreaming:
-        raise DefinitionError(
-            "The recording is a streaming DataFrame, which has no end. Read the same source with spark.read."
-        )
+    check_static(frame)
     if question.arrival is None and question.offset is None:
         raise DefinitionError(
             "Rows of a DataFrame have no order, and late is a matter of order. Give partition= and offset=, or "
             "arrival=."
+        )
+
+
+def check_static(frame: DataFrame) -> None:
+    """Raise DefinitionError for a DataFrame whose rows have no end."""
+    if frame.isStreaming:
+        raise DefinitionError(
+            "The recording is a streaming DataFrame, which has no end. Read the same source with spark.read."
         )
 
 
