@@ -272,12 +272,10 @@ def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Cou
     if edge.node is None:
         return _input(read, edge.stream, observed)
     frame, layout = _operate(edge.node, drains, tuning, observed)
-    columns = {name: col(name) for name in layout.output_schema.names}
-    if op.needs_wall_clock:
-        # The kernel's own name: rows of an operator have the kernel's columns. Rows of a user have WALL_CLOCK.
-        columns["wall_clock"] = _wall_clock()
-    clock = [pa.field("wall_clock", pa.int64())] if op.needs_wall_clock else []
-    return _Input(frame, columns, pa.schema([*layout.output_schema, *clock]))
+    # The kernel's own name: rows of an operator have the kernel's columns. Rows of a user have WALL_CLOCK.
+    clock = _wall_clock(op, "wall_clock")
+    columns = {name: col(name) for name in layout.output_schema.names} | clock
+    return _Input(frame, columns, pa.schema([*layout.output_schema, *((name, pa.int64()) for name in clock)]))
 
 
 @dataclass(frozen=True)
@@ -322,9 +320,7 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
         schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
         return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=is_contiguous)
-    columns = {name: col(name) for name in frame.columns}
-    if op.needs_wall_clock:
-        columns[WALL_CLOCK] = _wall_clock()
+    columns = {name: col(name) for name in frame.columns} | _wall_clock(op, WALL_CLOCK)
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
     return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous, given=raw)
@@ -341,9 +337,8 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
     name = branch.raw.observed
-    columns = {WALL_CLOCK: _wall_clock()} if op.needs_wall_clock else {}
-    clock = [pa.field(WALL_CLOCK, pa.int64())] if op.needs_wall_clock else []
-    schema = read(op, branch, pa.schema([*wanted, *clock]).empty_table()).schema
+    columns = _wall_clock(op, WALL_CLOCK)
+    schema = read(op, branch, pa.schema([*wanted, *((name, pa.int64()) for name in columns)]).empty_table()).schema
     undecoded = branch.raw, wanted, None if name is None else _apart(name, observed)
     promised = branch.raw.contiguous
     return _Input(branch.frame, columns, schema, branch=branch.unbound, contiguous=promised, undecoded=undecoded)
@@ -414,9 +409,7 @@ def input_columns(op: Operation, frame: DataFrame) -> dict[str, Column]:
         columns["deleted"] = col(op.deleted).cast("boolean")
     # unix_millis floors, so microseconds are truncated to the millisecond they lie in.
     columns["ts"] = F.unix_millis(col(op.stream.timestamp))
-    if op.needs_wall_clock:
-        # One value per micro-batch. The query's offset log keeps it, so it is the same if the batch is run again.
-        columns["wall_clock"] = _wall_clock()
+    columns |= _wall_clock(op, "wall_clock")
     if op.stream.partition is not None and op.stream.offset is not None:
         columns["partition"] = col(op.stream.partition)
         columns["offset"] = col(op.stream.offset).cast("long")
@@ -451,8 +444,12 @@ def task_count(op: Operation, frame: DataFrame) -> int:
     return op.spread_over(partitions if is_streaming(frame) else min(partitions, MOST_STATIC_TASKS))
 
 
-def _wall_clock() -> Column:
-    return F.unix_millis(F.current_timestamp())
+def _wall_clock(op: Operation, name: str) -> dict[str, Column]:
+    """The wall clock as a column of this name, if the operation needs it: one value per micro-batch.
+
+    The query's offset log keeps the value, so it is the same if the batch is run again.
+    """
+    return {name: F.unix_millis(F.current_timestamp())} if op.needs_wall_clock else {}
 
 
 def _warn_unordered(op: Operation, stream: Stream, streaming: bool) -> None:
