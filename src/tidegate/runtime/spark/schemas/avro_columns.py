@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema, kind_of, widened
-from tidegate.runtime.spark.schemas.cursor import Cursor, listed, pieces, placed, texts
+from tidegate.runtime.spark.schemas.cursor import Cursor, field_of, listed, pieces, placed, structs, texts
 
 SPARE = 4096
 """An array may have so many more elements than bytes, because elements may have no bytes."""
@@ -152,9 +152,7 @@ class _Record(Node):
                 columns[name] = node.read(cursor)
         for name, value in self.missing:
             columns[name] = value.take(pa.array(np.zeros(len(cursor), np.int64)))
-        if not self.kind.num_fields:
-            return pa.array([{}] * len(cursor), self.kind)
-        return pa.StructArray.from_arrays([columns[each.name] for each in self.kind], fields=list(self.kind))
+        return structs([columns[each.name] for each in self.kind], len(cursor), self.kind)
 
     def skip(self, cursor: Cursor) -> None:
         for _, node in self.written:
@@ -213,9 +211,12 @@ class _Member(Node):
     what: str
 
     def read(self, cursor: Cursor) -> pa.Array:
-        found = self.node.read(cursor)
-        columns = [found if each.name == self.name else pa.nulls(len(found), each.type) for each in self.kind]
-        return pa.StructArray.from_arrays(columns, fields=list(self.kind))
+        return _member(self.node.read(cursor), self.name, self.kind)
+
+
+def _member(values: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    columns = [values if each.name == name else pa.nulls(len(values), each.type) for each in kind]
+    return structs(columns, len(values), kind)
 
 
 @dataclass(frozen=True)
@@ -327,7 +328,7 @@ def _record(writer: Schema, reader: Schema, what: str) -> Node:
     written = []
     for field in writer.fields:
         wanted = named.get(field.name)
-        at = f"`{field.name}`" if what == "it" else f"{what[:-1]}.{field.name}`"
+        at = field_of(what, field.name)
         node = resolve(field.schema, field.schema if wanted is None else wanted.schema, at)
         written.append((None if wanted is None else wanted.name, node))
     read = [each.name for each in named.values()]
@@ -468,7 +469,7 @@ def constant(schema: Schema, value: Any) -> pa.Array:
             constant(each.schema, value[each.name]) if each.name in value else _default(each, "the default")
             for each in schema.fields
         ]
-        return pa.StructArray.from_arrays(columns, fields=list(kind)) if columns else pa.array([{}], kind)
+        return structs(columns, 1, kind)
     if schema.kind in ("array", "map"):
         return _constant_of_several(schema, value)
     given = value.encode("latin-1") if schema.kind in ("bytes", "fixed") else value
@@ -502,9 +503,7 @@ def _constant_of_union(schema: Schema, value: Any) -> pa.Array:
             continue
         if one is not None:
             return made.cast(kind)
-        name = f"member{schema.some.index(branch)}"
-        columns = [made if each.name == name else pa.nulls(1, each.type) for each in kind]
-        return pa.StructArray.from_arrays(columns, fields=list(kind))
+        return _member(made, f"member{schema.some.index(branch)}", kind)
     raise _Mismatch(f"{json.dumps(value)} is a default of no branch of its union")
 
 

@@ -161,9 +161,7 @@ class Cursor:
 
     def zigzag(self, what: str) -> Ints:
         """Signed numbers, as Avro writes int and long."""
-        words = self.varint(what)
-        signed: Ints = ((words >> np.uint64(1)) ^ (~(words & np.uint64(1)) + np.uint64(1))).view(np.int64)
-        return signed
+        return signed(self.varint(what))
 
     def fixed(self, dtype: str, what: str) -> npt.NDArray[Any]:
         """Numbers of a fixed size, such as "<f8"."""
@@ -219,6 +217,22 @@ class Cursor:
 
 def _ends(what: str) -> str:
     return f"the bytes end within {what}"
+
+
+def signed(words: Words) -> Ints:
+    """The numbers that a zigzag encoding has as these: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    numbers: Ints = ((words >> np.uint64(1)) ^ (~(words & np.uint64(1)) + np.uint64(1))).view(np.int64)
+    return numbers
+
+
+def field_of(what: str, name: str) -> str:
+    """The name of a field in reasons; `what`: the name of its record there, "it" for the outermost one."""
+    return f"`{name}`" if what == "it" else f"{what[:-1]}.{name}`"
+
+
+def structs(columns: Sequence[pa.Array], rows: int, kind: pa.DataType) -> pa.Array:
+    """Structs of these columns. Without columns Arrow would not know how many there are."""
+    return pa.StructArray.from_arrays(columns, fields=list(kind)) if columns else pa.array([{}] * rows, kind)
 
 
 def pieces(data: npt.NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.runtime.spark.schemas.cursor import Cursor, listed, pieces, placed, texts
+from tidegate.runtime.spark.schemas.cursor import Cursor, field_of, listed, pieces, placed, signed, structs, texts
 
 TIMESTAMP = "google.protobuf.Timestamp"
 # Seconds beyond these are no timestamp: Spark counts microseconds.
@@ -291,7 +291,7 @@ def _check_oneofs(cursor: Cursor, wanted: Message, found: dict[int, _Found]) -> 
 
 
 def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
-    at = f"`{field.name}`" if what == "it" else f"{what[:-1]}.{field.name}`"
+    at = field_of(what, field.name)
     rows = np.concatenate(found.rows) if found.rows else np.zeros(0, np.int64)
     if field.repeated:
         values = _values(cursor, field, found, rows, None, at)
@@ -353,7 +353,7 @@ def _numbers(values: npt.NDArray[Any], field: Field) -> pa.Array:
         return pa.array(values != 0)
     if kind in ("sint32", "sint64"):
         values = values & np.uint64(2**32 - 1) if kind == "sint32" else values
-        values = ((values >> np.uint64(1)) ^ (~(values & np.uint64(1)) + np.uint64(1))).view(np.int64)
+        values = signed(values)
     elif kind in ("int32", "enum"):
         values = values.astype(np.uint32).view(np.int32)
     elif kind == "uint32":
@@ -382,9 +382,7 @@ def _default(field: Field) -> pa.Scalar:
 
 def _well(cursor: Cursor, wanted: Message, columns: list[pa.Array], what: str) -> pa.Array:
     if wanted.name != TIMESTAMP:
-        if not columns:
-            return pa.array([{}] * len(cursor), wanted.type)
-        return pa.StructArray.from_arrays(columns, fields=list(wanted.type))
+        return structs(columns, len(cursor), wanted.type)
     seconds, nanos = (each.to_numpy() for each in columns)
     beyond = (seconds < -MOST_S) | (seconds > MOST_S) | (nanos < 0) | (nanos >= 10**9)
     cursor.fault(beyond, f"{what} is a time beyond those of Spark")
