@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
-from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.outputs import Rows, number_of, quoted
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
 FOLDER = "_tidegate"
@@ -250,7 +249,7 @@ class DeltaTarget(Target):
             if _has_rows(table):
                 raise self._refuse_another()
             # A commit without rows: it fails if the other query commits at the same time, which is refused from now on.
-            properties = _properties({self._newest_query: _number_of(query)})
+            properties = _properties({self._newest_query: number_of(query)})
             package().write_deltalake(table, _no_rows(table), mode="append", commit_properties=properties)
         if self.rows.upserts or table.transaction_version(self._application(query)) is not None:
             self._clean(query)
@@ -259,7 +258,7 @@ class DeltaTarget(Target):
         """Whether the newest query of this name is another one."""
         newest = table.transaction_version(self._newest_query)
         if newest is not None:
-            return bool(newest != _number_of(query))
+            return bool(newest != number_of(query))
         # The last commit is of a version of tidegate that did not store the newest query.
         own, of_any = (table.transaction_version(self._application(*which)) for which in ((query,), ()))
         return own is None and of_any is not None
@@ -311,7 +310,7 @@ class DeltaTarget(Target):
         }
         if not self.rows.upserts:
             remembered[self._application()] = batch.number
-            remembered[self._newest_query] = _number_of(batch.query)
+            remembered[self._newest_query] = number_of(batch.query)
         properties = _properties(remembered)
         if self.rows.upserts:
             self._merge(table, _reader(rows, files) if files else rows.table, properties)
@@ -321,8 +320,8 @@ class DeltaTarget(Target):
 
     def _merge(self, table: Any, data: Any, properties: Any) -> None:
         names = self._schema.names
-        same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self.rows.key)
-        gone, values = f"s.{_quoted(_GONE)}", {_quoted(name): f"s.{_quoted(name)}" for name in names}
+        same = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.rows.key)
+        gone, values = f"s.{quoted(_GONE)}", {quoted(name): f"s.{quoted(name)}" for name in names}
         # With a table as the source, and no stream, deltalake knows which files of the target can hold its keys: it
         # compares the keys with the statistics of the files.
         merge = table.merge(
@@ -477,11 +476,6 @@ def _properties(remembered: Mapping[str, int]) -> Any:
     )
 
 
-def _number_of(query: str) -> int:
-    """A number that another query does not have: 63 bits of a hash of its id."""
-    return int.from_bytes(sha256(query.encode()).digest()[:8], "big") >> 1
-
-
 def _has_rows(table: Any) -> bool:
     """Whether a file of the table has rows, or does not say how many."""
     return any(count != 0 for count in table.get_add_actions().column("num_records").to_pylist())
@@ -494,10 +488,6 @@ def _no_rows(table: Any) -> pa.Table:
 def _newest(table: Any, application: str) -> int:
     number = table.transaction_version(application)
     return -1 if number is None else int(number)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _takes(theirs: Any, mine: Any) -> bool:

@@ -177,5 +177,15 @@ def _key(node: Plan) -> tuple[str, ...]:
 
 
 def plan_number(table: Result) -> int:
-    """A number that another plan does not have: 63 bits of a hash of the plan's description."""
-    return int.from_bytes(sha256(describe(table.node).encode()).digest()[:8], "big") >> 1
+    """A number that another plan does not have, by the plan's description."""
+    return number_of(describe(table.node))
+
+
+def number_of(text: str) -> int:
+    """A number that another text does not have: 63 bits of its hash."""
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def quoted(name: str) -> str:
+    """The name of a column or a table as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'

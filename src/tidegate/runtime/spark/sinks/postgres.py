@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType
 
 from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
-from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.outputs import Rows, quoted
 from tidegate.runtime.spark.sinks.postgres_types import Carried, carried, holds
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
@@ -173,7 +173,7 @@ class PostgresTarget(Target):
 
     @property
     def _target(self) -> str:
-        return ".".join(_quoted(part) for part in self._table)
+        return ".".join(quoted(part) for part in self._table)
 
     @property
     def _batches(self) -> str:
@@ -181,7 +181,7 @@ class PostgresTarget(Target):
         return self._beside(BATCHES).replace("%", "%%")
 
     def _beside(self, name: str) -> str:
-        return ".".join(_quoted(part) for part in (*self._table[:-1], name))
+        return ".".join(quoted(part) for part in (*self._table[:-1], name))
 
     def _stages_of(self, query: str) -> str:
         """The prefix of the tables in which tasks put rows of this query aside."""
@@ -190,7 +190,7 @@ class PostgresTarget(Target):
 
     def make(self) -> None:
         """Make the tables that are not there, and check the target's columns and key."""
-        columns = [f"{_quoted(name)} {how.column}" for name, how in self._kinds.items()]
+        columns = [f"{quoted(name)} {how.column}" for name, how in self._kinds.items()]
         if self.rows.upserts:
             columns.append(f"PRIMARY KEY ({_list(self.rows.key)})")
         with self._connection.transaction() as cursor:
@@ -222,7 +222,7 @@ class PostgresTarget(Target):
             if name not in there:
                 raise DefinitionError(
                     f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it: ALTER TABLE "
-                    f"{self._target} ADD COLUMN {_quoted(name)} {how.column}; or leave it out of the rows."
+                    f"{self._target} ADD COLUMN {quoted(name)} {how.column}; or leave it out of the rows."
                 )
             (kind, _, computed, exact), spark = there[name], self.rows.kind(name)
             if not holds(kind, spark):
@@ -241,7 +241,7 @@ class PostgresTarget(Target):
                 raise DefinitionError(
                     f"{self.place} has the key column {name!r} {alike}, where different texts such as 'a' and 'A' are "
                     f"equal: rows of two keys would replace each other. Alter it: ALTER TABLE {self._target} ALTER "
-                    f'COLUMN {_quoted(name)} TYPE text COLLATE "default"; or use mode="append".'
+                    f'COLUMN {quoted(name)} TYPE text COLLATE "default"; or use mode="append".'
                 )
         for name, (_, needed, *_) in there.items():
             if needed and name not in self._kinds:
@@ -341,10 +341,10 @@ class PostgresTarget(Target):
 
     @property
     def _staged_columns(self) -> str:
-        columns = [f"{_quoted(name)} {how.staged}" for name, how in self._kinds.items()]
+        columns = [f"{quoted(name)} {how.staged}" for name, how in self._kinds.items()]
         if self.rows.upserts:
-            columns.append(f"{_quoted(_GONE)} boolean")
-        return ", ".join([*columns, f"{_quoted(_PART)} text"])
+            columns.append(f"{quoted(_GONE)} boolean")
+        return ", ".join([*columns, f"{quoted(_PART)} text"])
 
     def commit(self, batch: Batch, rows: Staged) -> None:
         with self._connection.transaction() as cursor:
@@ -363,14 +363,14 @@ class PostgresTarget(Target):
     def _take(self, cursor: Any, rows: Staged) -> None:
         """Put staged rows into the table."""
         parts = [_table_and_part(name) for name in rows.aside]
-        stage = parts[0][0] if parts else _quoted("tidegate:stage")
+        stage = parts[0][0] if parts else quoted("tidegate:stage")
         if not parts:
             cursor.execute(f"CREATE TEMPORARY TABLE {stage} ({self._staged_columns}) ON COMMIT DROP")
         here = uuid.uuid4().hex
         if rows.inline:
             _copy(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
-        taken = f"s.{_quoted(_PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
+        taken = f"s.{quoted(_PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
         if parts:
             cursor.execute(f"SELECT count(*) FROM {stage} s WHERE {taken}")
             (there,) = cursor.fetchone()
@@ -384,22 +384,22 @@ class PostgresTarget(Target):
         if not self.rows.upserts:
             cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
         else:
-            same = " AND ".join(f"t.{_quoted(name)} = {self._value(name)}" for name in self.rows.key)
-            gone = f"s.{_quoted(_GONE)}"
+            same = " AND ".join(f"t.{quoted(name)} = {self._value(name)}" for name in self.rows.key)
+            gone = f"s.{quoted(_GONE)}"
             cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}")
             others = [name for name in self._kinds if name not in self.rows.key]
-            changed = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
+            changed = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
             # In the order of the key, so that two queries never wait for each other's rows.
             cursor.execute(
                 f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
-                f"ORDER BY {', '.join('s.' + _quoted(name) for name in self.rows.key)} ON CONFLICT "
+                f"ORDER BY {', '.join('s.' + quoted(name) for name in self.rows.key)} ON CONFLICT "
                 f"({_list(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
             )
         if parts:
             cursor.execute(f"DROP TABLE {stage}")
 
     def _value(self, name: str) -> str:
-        return self._kinds[name].made(f"s.{_quoted(name)}")
+        return self._kinds[name].made(f"s.{quoted(name)}")
 
 
 @dataclass(frozen=True)
@@ -447,9 +447,5 @@ def _copy(cursor: Any, stage: str, rows: pa.Table, part: str) -> None:
             copy.write(text.getbuffer())
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _list(names: Any) -> str:
-    return ", ".join(map(_quoted, names))
+    return ", ".join(map(quoted, names))
