@@ -21,7 +21,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS, check_there
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
-from tidegate.runtime.spark.frames.names import col
+from tidegate.runtime.spark.frames.names import col, free
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
@@ -359,12 +359,7 @@ def _inner(decoded: Column, fields: StructType) -> Column:
 
 def _names(row: StructType) -> dict[str, str]:
     """The column of each field of the row: its name, with `_in` behind it if that is taken."""
-    taken = {*RESULT_COLUMNS, "partition", "offset", STAMP, TOMBSTONE}
     names: dict[str, str] = {}
     for name in row.names:
-        column = name
-        while column in taken:
-            column += "_in"
-        names[name] = column
-        taken.add(column)
+        names[name] = free(name, {*RESULT_COLUMNS, "partition", "offset", STAMP, TOMBSTONE, *names.values()})
     return names

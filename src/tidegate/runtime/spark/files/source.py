@@ -25,7 +25,7 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.frames.names import check_apart, is_case_sensitive
+from tidegate.runtime.spark.frames.names import check_apart, free, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
 from tidegate.runtime.spark.raw import Pack
 
@@ -359,10 +359,7 @@ def names_of(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ..
     names: dict[str, str] = {}
     for given, also in ((fields, ()), (folders, (VALUE,))):
         for name in given:
-            column = name
-            while column in taken or column in also or column in names.values():
-                column += "_in"
-            names[name] = column
+            names[name] = free(name, {*taken, *also, *names.values()})
     return names
 
 

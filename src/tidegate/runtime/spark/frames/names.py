@@ -8,7 +8,7 @@ has columns that are numbered: c0, c1 ... The worker gives the batches their nam
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,6 +33,13 @@ def spelled(name: str) -> str:
     """The name as a program writes it in an expression of Spark: quoted where it holds a dot or a backtick."""
     name = quoted(name) if set(name) & set(".`") else name
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def free(name: str, taken: Container[str]) -> str:
+    """The name, with `_in` behind it as often as it is one of those that are taken."""
+    while name in taken:
+        name += "_in"
+    return name
 
 
 def numbered(frame: DataFrame) -> tuple[DataFrame, list[str]]:

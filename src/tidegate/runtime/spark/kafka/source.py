@@ -27,6 +27,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
+from tidegate.runtime.spark.frames.names import free
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
@@ -464,10 +465,7 @@ def _names(key: StructType, value: StructType) -> dict[tuple[str, str], str]:
     names: dict[tuple[str, str], str] = {}
     for side, fields in ((_KEY, key), (_VALUE, value)):
         for name in fields.names:
-            column = name
-            while column in TAKEN or column in names.values():
-                column += "_in"
-            names[side, name] = column
+            names[side, name] = free(name, {*TAKEN, *names.values()})
     return names
 
 
