@@ -25,6 +25,7 @@ from tidegate.runtime.spark.frames.names import col, free
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
+from tidegate.runtime.spark.raw import without_faults
 from tidegate.runtime.spark.schemas.avro import Field, Schema
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder
 from tidegate.spec.columns import OURS
@@ -151,9 +152,7 @@ class _Reading:
 
     def frame(self) -> DataFrame:
         """The changes, in the order of the records; Spark counts the records that are no change (`observedMetrics`)."""
-        fine = F.col(_FAULT).isNull()
-        counts = [F.count(F.lit(1)).alias("records"), F.count_if(~fine).alias("malformed")]
-        changes = self._judged().observe(f"{self.name} source", *counts).where(fine)
+        changes = without_faults(self._judged(), F.col(_FAULT), F.count(F.lit(1)), f"{self.name} source")
         placed = {called: column for called, column in zip(("partition", "offset"), self.order, strict=True) if column}
         places = [col(column).alias(called) for called, column in placed.items()]
         changes = changes.select(F.explode(self._changes()).alias(_CHANGE), *places)

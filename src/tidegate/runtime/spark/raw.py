@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tidegate.plan import Operation, Stream
 
@@ -73,6 +74,20 @@ class Raw(Protocol):
         observed  name of the observation, where another input of the query has `self.observed`
         pack      packs rows with the columns `wanted`: for a worker that has rows before Spark has seen all records
         """
+
+
+def without_faults(
+    records: DataFrame, fault: Column, number: Column, observed: str, fine: Column | None = None
+) -> DataFrame:
+    """The records without a `fault`. Spark counts all records and the malformed ones in `observedMetrics`.
+
+    number    the number of records
+    observed  the name of the observation
+    fine      whether a record has no fault, if that is more than a fault that is null
+    """
+    # The filter is behind the observation, and Spark pushes none through one: a record would be decoded twice.
+    counts = [number.alias("records"), F.count_if(fault.isNotNull()).alias("malformed")]
+    return records.observe(observed, *counts).where(fault.isNull() if fine is None else fine)
 
 
 def columns_read(op: Operation, stream: Stream, names: tuple[str, ...]) -> list[str]:

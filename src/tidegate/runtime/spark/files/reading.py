@@ -24,7 +24,7 @@ from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
-from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder
+from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder, without_faults
 from tidegate.spec.columns import OURS
 
 _ROW, _FAULT = OURS + "row", OURS + "fault"
@@ -225,13 +225,12 @@ class LineReading:
         return rows.withColumn(_FAULT, fault)
 
     def _fine(self, judged: DataFrame, records: Column, observed: str | None = None) -> DataFrame:
-        fine = F.col(_FAULT).isNull()
+        fault = F.col(_FAULT)
+        fine: Column | None = None
         if self.mode == FAILFAST:
-            said = F.concat(F.lit("tidegate: the mode is FAILFAST, and a line cannot be read. "), F.col(_FAULT))
-            fine = F.when(fine, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
-        # The filter is behind the observation, and Spark pushes none through one: the line would be decoded twice.
-        counts = [records.alias("records"), F.count_if(F.col(_FAULT).isNotNull()).alias("malformed")]
-        return judged.observe(observed or self.observed, *counts).where(fine)
+            said = F.concat(F.lit("tidegate: the mode is FAILFAST, and a line cannot be read. "), fault)
+            fine = F.when(fault.isNull(), F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
+        return without_faults(judged, fault, records, observed or self.observed, fine)
 
     def _columns(self) -> dict[str, Column]:
         """All columns of a row."""

@@ -32,7 +32,7 @@ from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, 
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import Pack, RowDecoder
+from tidegate.runtime.spark.raw import Pack, RowDecoder, without_faults
 from tidegate.runtime.spark.session.config import connector
 from tidegate.spec.columns import OURS
 
@@ -401,10 +401,7 @@ class _Reading:
         return self.key_format, self.value_format
 
     def _fine(self, judged: DataFrame, records: Column, observed: str | None = None) -> DataFrame:
-        fine = F.col(_FAULT).isNull()
-        # The filter is behind the observation, and Spark pushes none through one: the value would be decoded twice.
-        counts = [records.alias("records"), F.count_if(~fine).alias("malformed")]
-        return judged.observe(observed or self.observed, *counts).where(fine)
+        return without_faults(judged, F.col(_FAULT), records, observed or self.observed)
 
     def dead_letters(self) -> DataFrame:
         given = ["topic", "partition", "offset", "timestamp", "reason", "key", "value"]
