@@ -123,7 +123,7 @@ class Stage:
         # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         operator = operator_of(layout)
-        told = operator.time_of_rows(state)
+        time_before = operator.time_of_rows(state)
         batch.newest_before = max([state.stream_time, *(reached.time for reached in state.partitions.values())])
         operator.move_time(state, batch)
         batch.closed_to = state.closed_to
@@ -142,8 +142,8 @@ class Stage:
             metrics["emitted"] += rows.num_rows
             silent, now = all(chunk.silent for chunk in batch.chunks), operator.time_of_rows(state)
             # Without records a task on Spark steps only if its clock asks for it.
-            says_time = layout.op.passes_time and not (silent and now == told)
-            yield to_stream.with_time(rows, now, silent) if says_time else rows
+            sends_time = layout.op.passes_time and not (silent and now == time_before)
+            yield to_stream.with_time(rows, now, silent) if sends_time else rows
         metrics["late"] += batch.dropped_late
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.reports_graces:
@@ -189,14 +189,10 @@ class Stage:
 
 def _reported_once(batch: Batch) -> dict[str, Any]:
     """Metrics from the headers of all chunks; only one task reports them."""
-    times = batch.partition_times()
-    return _lateness(batch) | ({PARTITION_TIMES: json.dumps(times)} if times else {})
-
-
-def _lateness(batch: Batch) -> dict[str, Any]:
     total, highest = lateness(batch.chunks, batch.fold.before_each)
-    records = sum(chunk.rows for chunk in batch.chunks)
-    return {"records": records, "lateness_sum": total, "record_lateness_max": highest}
+    records, times = sum(chunk.rows for chunk in batch.chunks), batch.partition_times()
+    numbers = {"records": records, "lateness_sum": total, "record_lateness_max": highest}
+    return numbers | ({PARTITION_TIMES: json.dumps(times)} if times else {})
 
 
 def _same_run(meta: dict[str, Any], plan: str, tasks: int) -> None:

@@ -59,8 +59,8 @@ def without_repeats(table: pa.Table) -> pa.Table:
     if not forms:
         return table
     fields = [table.schema.field(name).with_type(column.type) for name, column in stored.items()]
-    told = json.dumps({"names": table.schema.names, "forms": forms})
-    return pa.table(list(stored.values()), pa.schema(fields, {_MARK: told}))
+    described = json.dumps({"names": table.schema.names, "forms": forms})
+    return pa.table(list(stored.values()), pa.schema(fields, {_MARK: described}))
 
 
 def with_repeats(table: pa.Table) -> pa.Table:
@@ -70,10 +70,10 @@ def with_repeats(table: pa.Table) -> pa.Table:
     """
     if _MARK not in (table.schema.metadata or {}):
         return table
-    told = json.loads(table.schema.metadata[_MARK])
+    described = json.loads(table.schema.metadata[_MARK])
     columns: dict[str, Any] = {}
-    for name in told["names"]:
-        form = told["forms"].get(name, {})
+    for name in described["names"]:
+        form = described["forms"].get(name, {})
         if "all" in form:
             columns[name] = pa.array(np.full(table.num_rows, form["all"], np.int64))
         elif "as" in form:

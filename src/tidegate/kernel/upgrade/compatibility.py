@@ -236,10 +236,10 @@ def _kinds(old: Operation, new: Operation) -> Iterator[Change]:
 
     Where an output has a limit in both plans, the change of the limit's rows says it (`_rows`).
     """
-    told = {now.output.name for _, now in flush.limits(old, new) if now is not None}
+    limited = {now.output.name for _, now in flush.limits(old, new) if now is not None}
     had, has = ({one.name: one.kind for one in op.all_outputs if one.kind != "late"} for op in (old, new))
     if len(had) > 1 or len(has) > 1:
-        for name in (name for name in has if name not in told and had.get(name, has[name]) != has[name]):
+        for name in (name for name in has if name not in limited and had.get(name, has[name]) != has[name]):
             effect = _SO_FAR if has[name] == "updates" else _WHEN_CLOSED
             yield Change(f"emits of {name}", had[name], has[name], effect=effect)
 

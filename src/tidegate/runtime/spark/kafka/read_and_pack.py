@@ -32,10 +32,10 @@ class ReadAndPack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plain = _PlainBatches(self.reader, batches)
-        told = 0  # each record is in a slice that has blobs, even if a filter takes it out
+        counted = 0  # each record is in a slice that has blobs, even if a filter takes it out
         for task, blob in self.pack(iter(plain), Counts()):
-            yield in_one_row(plain.schema, blob, plain.records - told, task)
-            told = plain.records
+            yield in_one_row(plain.schema, blob, plain.records - counted, task)
+            counted = plain.records
         if plain.odd is not None:
             yield from self.reader.handed_over(plain.odd)
             yield from self.reader(batches)
