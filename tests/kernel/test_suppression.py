@@ -339,6 +339,23 @@ def test_an_entry_without_values_counts_its_key_and_times(table: tg.KTable) -> N
         assert [row["timestamp"] for row in driver.read_output()] == [10]
 
 
+def test_rows_that_waited_without_a_bound_count_as_if_their_keys_had_no_value_before() -> None:
+    """A count is 0 then. The next update of the key counts as if it replaced this 0."""
+
+    def limited(buffer: tg.Buffer) -> tg.KTable:
+        counts = tg.stream("events", key="k", timestamp="ts").group_by_key().count()
+        return counts.suppress(tg.Suppressed.until_time_limit("1 s", buffer, clock="stream"))
+
+    driver = TopologyTestDriver(limited(tg.BufferConfig.unbounded()))
+    for ts in (1, 2):
+        driver.pipe_input(record("A", ts))
+    driver = TopologyTestDriver(limited(tg.BufferConfig.max_bytes(10**6)), state=driver.state())
+    entry = 16 + len("A") + 8 + 8
+    for key in "BA":
+        driver.pipe_input(record(key, 3))
+        assert driver.metrics()["suppression_buffer_size_current"] == 2 * entry
+
+
 @pytest.mark.parametrize("clock", ["stream", "wall"])
 @pytest.mark.parametrize("behind", ["groups", "a bound in bytes"])
 def test_old_values_of_a_closed_window_are_forgotten_once_no_row_of_it_waits(clock: Any, behind: str) -> None:
