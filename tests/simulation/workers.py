@@ -11,17 +11,19 @@ from functools import cache
 from typing import Any
 
 Memory = dict[str, Any]
+_OF_SESSIONS = "tidegate.runtime.spark.session."
 
 
 def remembered() -> dict[str, dict[Any, Any] | list[Any] | set[Any]]:
     """Containers of tidegate's modules that a process keeps from one task to the next, by the name of the variable.
 
-    Counts containers under lower-case names; constants have upper-case ones.
+    Counts containers under lower-case names; constants have upper-case ones. The modules that make a session run in
+    its process alone, where no task runs.
     """
     return {
         f"{module}.{name}": value
         for module, loaded in sorted(sys.modules.items())
-        if module.startswith(("tidegate.kernel", "tidegate.runtime"))
+        if module.startswith(("tidegate.kernel", "tidegate.runtime")) and not module.startswith(_OF_SESSIONS)
         for name, value in vars(loaded).items()
         if isinstance(value, dict | list | set) and name == name.lower() and not name.startswith("__")
     }
