@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import FileIO
 from types import SimpleNamespace
@@ -281,36 +281,43 @@ def test_a_file_that_nobody_asks_for_leaves_the_disk(monkeypatch: pytest.MonkeyP
     assert sorted(partition.number for partition in held.by_partition) == [1, 2]
 
 
-def test_a_copy_that_cannot_be_read_ends_a_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[SortedRuns, list[Any]]:
+    """A table of a worker, and its two runs of ten rows, to be merged."""
+    monkeypatch.setattr(shared_files._Shared, "table", None)
+    worker(monkeypatch)
+    table = stored(Filed(tuning=replace(FILES, block_rows=2)), 0, rows_of(*range(10)), rows_of(*range(10, 20)))
+    return table, list(table.every(0))
+
+
+def fails_at_the_fourth_call(of: Any, error: OSError) -> Callable[..., Any]:
+    calls = iter(range(1_000))
+
+    def call(*given: Any) -> Any:
+        if next(calls) == 3:
+            raise error
+        return of(*given)
+
+    return call
+
+
+def test_a_copy_that_cannot_be_read_ends_a_merge(
+    runs: tuple[SortedRuns, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The new run gets a copy too: an error of an old copy was taken for a full disk, and rows were lost."""
-    monkeypatch.setattr(shared_files._Shared, "table", None)
-    worker(monkeypatch)
-    table = stored(Filed(tuning=replace(FILES, block_rows=2)), 0, rows_of(*range(10)), rows_of(*range(10, 20)))
-    runs, read, reads = list(table.every(0)), os.pread, iter(range(1_000))
-
-    def fails(*given: Any) -> bytes:
-        if next(reads) == 3:
-            raise OSError(errno.EIO, "Input/output error")
-        return read(*given)
-
-    monkeypatch.setattr(os, "pread", fails)
+    table, both = runs
+    monkeypatch.setattr(os, "pread", fails_at_the_fourth_call(os.pread, OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output error"):
-        table.merged(runs)
+        table.merged(both)
 
 
-def test_a_run_without_room_for_its_copy_has_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_files._Shared, "table", None)
-    worker(monkeypatch)
-    table = stored(Filed(tuning=replace(FILES, block_rows=2)), 0, rows_of(*range(10)), rows_of(*range(10, 20)))
-    runs, write, writes = list(table.every(0)), shared_files.write, iter(range(1_000))
-
-    def fails(*given: Any) -> int:
-        if next(writes) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(*given)
-
-    monkeypatch.setattr(shared_files, "write", fails)
-    frame, count, copy = table.merged(runs)
+def test_a_run_without_room_for_its_copy_has_all_rows(
+    runs: tuple[SortedRuns, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, both = runs
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(shared_files, "write", fails_at_the_fourth_call(shared_files.write, full))
+    frame, count, copy = table.merged(both)
     assert (count, copy) == (20, None)
     assert sum(each.num_rows for each in frames.decode(frames.SEGMENT, frame)[1]) == count
 

@@ -51,7 +51,7 @@ class Types:
 
         `declared`: the types that steps declare of new columns; values do not tell these.
         """
-        told = declared or {}
+        declared = declared or {}
         unknown = {name for name, kind in self.columns.items() if _unknown(kind)}
         for record in records:
             for name, value in record.items():
@@ -59,11 +59,11 @@ class Types:
                     continue
                 if name not in self.columns:
                     _check_name(name)
-                    self.columns[name] = pa.null() if name.startswith(ROW) else told.get(name, pa.null())
+                    self.columns[name] = pa.null() if name.startswith(ROW) else declared.get(name, pa.null())
                     if _unknown(self.columns[name]):
                         unknown.add(name)
                 if name.startswith(ROW) and value is not None:
-                    self.columns[name] = _grown(self.columns[name], value, _fields(told.get(name)))
+                    self.columns[name] = _grown(self.columns[name], value, _fields(declared.get(name)))
                 elif name in unknown and value is not None:
                     self.columns[name] = _with(self.columns[name], _type_of(name, value))
                     if not _unknown(self.columns[name]):
