@@ -10,13 +10,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import page_drawn, where_drawn
+from benchmarks import page_drawn, page_verdicts, where_drawn
 from benchmarks.options import SETTINGS
 
 RESULTS = Path("benchmarks/results")
 PAGE = Path("docs/benchmarks.md")
 PICTURES = PAGE.parent / page_drawn.FOLDER
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BARS = "<!-- bars: begin -->", "<!-- bars: end -->"
 
 HEADING = "### "
 COMMANDS = ("bench", "bench-peers", "bench-growth", "bench-headers", "bench-where")
@@ -37,7 +38,7 @@ def main() -> int:
     for of, section in sections.items():
         sections[of] = page_drawn.with_picture(of[-1], section, PICTURES)
     body = "\n\n".join(sections.values())
-    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(with_bars(f"{before}{BEGIN}\n{body}\n{END}{after}", sections), encoding="utf-8")
     (PICTURES / "joins.svg").write_text(joins(sections), encoding="utf-8")
     print(f"wrote {PAGE}")
     return 0
@@ -52,6 +53,14 @@ def merged(old: str, measured: list[str]) -> dict[Name, str]:
     held = [f"{HEADING}{section.rstrip()}" for section in old.split(HEADING)[1:]]
     sections = {_name(section): section for section in [*held, *measured]}
     return {name: sections[name] for name in sorted(sections)}
+
+
+def with_bars(text: str, sections: dict[Name, str]) -> str:
+    """The page with the verdicts of these sections in its table of bars."""
+    begin, end = BARS
+    before, rest = text.split(begin)
+    table = page_verdicts.table((of[-1], section) for of, section in sections.items())
+    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
 
 
 def joins(sections: dict[Name, str]) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import page, page_drawn
-from benchmarks.page import BEGIN, END, PAGE, PICTURES, joins, merged, workload
+from benchmarks import page, page_drawn, page_verdicts
+from benchmarks.page import BEGIN, END, PAGE, PICTURES, joins, merged, with_bars, workload
 
 
 def joined(old: str, measured: list[str]) -> str:
@@ -123,6 +123,20 @@ def test_the_page_itself() -> None:
     text = PAGE.read_text(encoding="utf-8")
     measured = text.split(BEGIN)[1].split(END)[0]
     assert joined(measured, []) == measured.strip()
+    assert with_bars(text, merged(measured, [])) == text
+
+
+def test_the_bars_in_one_table() -> None:
+    both = workload("W1", {"as installed": race(1, 1.5), "tuned": race(1, 2.5)}, "")
+    one = [(name, workload(name, {"tuned": race(1, times)}, "")) for name, times in (("W13", 2.0), ("W9", 1.9))]
+    assert page_verdicts.table([*one, ("W1", both), ("J3", OPEN)]).splitlines() == [
+        "| workload | contestant | beside | wanted | as installed | tuned |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| J3 | tidegate | itself | at most 2.0 |  | 1.1 |",
+        "| W1 | tidegate | spark_memory | at least 2.0 | **1.5** | 2.5 |",
+        "| W9 | tidegate | spark_memory | at least 2.0 |  | **1.9** |",
+        "| W13 | tidegate | spark_memory | at least 2.0 |  | 2.0 |",
+    ]
 
 
 OPEN = """### J3: windows
