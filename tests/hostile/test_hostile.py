@@ -34,7 +34,7 @@ from tidegate.kernel.windows.windows_by_key import WindowsByKey
 
 CHUNKS = 4
 """Of the smoke cases, which run side by side."""
-CHUNK_CASES = 20
+CHUNK_CASES = 15
 
 
 @pytest.mark.parametrize("number", range(CHUNKS))
@@ -51,7 +51,7 @@ def test_small_batches_go_the_way_of_large_ones(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(frames, "_TINY", 0)
     monkeypatch.setattr(without_repeats, "in_words", as_words)
     monkeypatch.setattr(runs, "_FEWEST_ROWS", 1)
-    for seed in range(100, 140):
+    for seed in range(100, 125):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)
 
@@ -62,7 +62,7 @@ def test_records_are_not_combined_before_the_shuffle(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(partial_aggregates, "_FEWEST_RECORDS", 1)
     monkeypatch.setattr(partial_aggregates, "_MOST_SAVED", 1)
     monkeypatch.setattr(partial_aggregates, "_frequent", lambda keys: False)
-    for seed in range(200, 240):
+    for seed in range(200, 225):
         outcome = run(scenario(seed))
         assert not outcome.problem, report(scenario(seed), outcome.problem)
 

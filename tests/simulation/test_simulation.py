@@ -25,7 +25,7 @@ from tidegate.testing.layout import Tasks
 
 CHUNKS = 4
 """Chunks of smoke cases, which run side by side."""
-CHUNK_CASES = 25
+CHUNK_CASES = 15
 
 
 @pytest.mark.parametrize("number", range(CHUNKS))
