@@ -201,6 +201,33 @@ def test_times_go_by_the_unit_of_their_writer() -> None:
     assert column.field(0).cast(pa.int64()).to_pylist() == [1_000_000]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ({"type": "record", "fields": [{"name": "x", "type": "string"}]}, [{"x": "a"}, {"x": "b"}]),
+        ({"type": "enum", "symbols": ["A", "B"]}, ["B", "A"]),
+        ({"type": "fixed", "size": 1}, [b"a", b"b"]),
+    ],
+)
+def test_types_that_differ_by_their_namespace_alone(kind: Any, values: list[Any]) -> None:
+    """A value is in the branch with its full name or alias, and without such a branch in the first one of its name."""
+    branches = [{**kind, "name": "T", "namespace": space} for space in ("v1", "v2")]
+    writer = of(["null", *branches])
+    # One byte of a branch, and what it holds.
+    data = [bytes([2 * (at + 1)]) + written({**kind, "name": "T"}, value) for at, value in enumerate(values)]
+    v1, v2 = values
+    renamed = {**branches[1], "namespace": "new", "aliases": ["v2.T"]}
+    for reader, wanted in (
+        (branches, [(v1, None), (None, v2)]),
+        (branches[::-1], [(None, v1), (v2, None)]),
+        ([branches[0], renamed], [(v1, None), (None, v2)]),
+        ([{**branches[0], "namespace": "new"}, branches[1]], [(v1, None), (None, v2)]),
+    ):
+        column, reasons = columns(data, writer, of(["null", *reader]))
+        assert reasons == ["", ""]
+        assert [tuple(row["x"].values()) for row in column.to_pylist()] == wanted
+
+
 def test_blocks_with_their_size_and_several_blocks() -> None:
     schema = of({"type": "array", "items": "int"})
     data = [b"\x04\x02\x04\x02\x06\x00", b"\x03\x04\x02\x04\x01\x02\x06\x00", b"\x00"]  # 2+1, sized 2+1, none

@@ -48,8 +48,8 @@ class Schema:
     """A schema, with its named types in place of their names.
 
     kind      a primitive, or "record", "enum", "fixed", "array", "map", "union"
-    name      of a named type, without its namespace
-    aliases   other names of it, without namespaces
+    name      of a named type, with its namespace
+    aliases   other names of it, with their namespaces
     logical   a logical type that changes the column; a decimal has a precision and a scale
     items     of an array; the values of a map
     """
@@ -137,6 +137,11 @@ def _full_names(name: str, space: str) -> tuple[str, str]:
     return (name if "." in name or not space else f"{space}.{name}", name)
 
 
+def short(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition(".")[2]
+
+
 def _full_name(given: Mapping[str, Any], space: str) -> tuple[str, str]:
     """The namespace of a named type that is written within another namespace, and its full name."""
     name = str(given.get("name", ""))
@@ -183,10 +188,9 @@ class _Parser:
 
     def _named(self, given: dict[str, Any], space: str) -> Schema:
         space, full = _full_name(given, space)
-        short = full.rpartition(".")[2]
-        aliases = tuple(str(each).rpartition(".")[2] for each in given.get("aliases", ()))
+        aliases = tuple(_full_names(str(each), space)[0] for each in given.get("aliases", ()))
         self.named[full] = None
-        made = Schema("record" if given["type"] == "error" else given["type"], short, aliases)
+        made = Schema("record" if given["type"] == "error" else given["type"], full, aliases)
         if made.kind == "enum":
             made = replace(made, symbols=tuple(given["symbols"]), default=given.get("default"))
         elif made.kind == "fixed":

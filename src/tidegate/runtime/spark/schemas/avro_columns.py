@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
-from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema, kind_of, widened
+from tidegate.runtime.spark.schemas.avro import PRIMITIVES, TIMES, Field, Schema, kind_of, short, widened
 from tidegate.runtime.spark.schemas.cursor import Cursor, field_of, listed, pieces, placed, structs, texts
 
 SPARE = 4096
@@ -293,8 +293,12 @@ def _resolved(writer: Schema, reader: Schema, what: str) -> Node:
 
 
 def _into_union(writer: Schema, reader: Schema, what: str) -> Node:
-    """A node for the reader's first branch of the writer's type, else for the first that the type can become."""
-    branches = [each for each in reader.branches if _same(writer, each)]
+    """A node for the reader's first branch of the writer's type, else for the first that the type can become.
+
+    Of named types that differ by their namespaces alone, the branch with the writer's own comes first.
+    """
+    alike = [each for each in reader.branches if _same(writer, each)]
+    branches = sorted(alike, key=lambda each: writer.name not in (each.name, *each.aliases))
     branches += [each for each in reader.branches if each not in branches and _may(writer, each)]
     if not branches:
         raise _Mismatch(f"{what} is {_said(writer)} for the writer, which is no branch of the reader's union")
@@ -383,10 +387,10 @@ def _fits(writer: Schema, reader: Schema) -> bool:
 
 
 def _same(writer: Schema, reader: Schema) -> bool:
-    """Whether a branch of the reader's is of the writer's type, by its name if it has one."""
+    """Whether a branch of the reader's is of the writer's type, by its name if it has one, in any namespace."""
     if writer.kind != reader.kind or writer.logical != reader.logical:
         return False
-    return not writer.name or writer.name == reader.name or writer.name in reader.aliases
+    return short(writer.name) in map(short, (reader.name, *reader.aliases))
 
 
 def _may(writer: Schema, reader: Schema) -> bool:
@@ -397,7 +401,7 @@ def _may(writer: Schema, reader: Schema) -> bool:
 def _said(schema: Schema) -> str:
     if schema.logical == "decimal":
         return f"decimal({schema.precision}, {schema.scale})"
-    return schema.logical or " ".join(each for each in (schema.kind, schema.name) if each)
+    return schema.logical or " ".join(each for each in (schema.kind, short(schema.name)) if each)
 
 
 def _as(values: pa.Array, writer: Schema, reader: Schema, cursor: Cursor, what: str) -> pa.Array:
