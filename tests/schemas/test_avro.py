@@ -280,6 +280,23 @@ def test_types_that_stand_elsewhere() -> None:
     assert found == pa.struct([("x", pa.struct([("y", pa.int32())]))])
 
 
+@pytest.mark.parametrize("name", ["shop.Order", "order.avsc"])
+def test_types_that_stand_within_types_that_stand_elsewhere(name: str) -> None:
+    """A schema may name a type within another one, in front of that one; a reference may have any name."""
+    place = {"type": "record", "name": "Place", "fields": [{"name": "zip", "type": "string"}]}
+    to = {"name": "to", "type": {"type": "array", "items": ["null", place]}}
+    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [to]}
+    fields = [{"name": "home", "type": "shop.Place"}, {"name": "order", "type": "shop.Order"}]
+    text = json.dumps({"type": "record", "name": "Event", "namespace": "web", "fields": fields})
+    references = {name: json.dumps(order)}
+    inner = pa.struct([("zip", pa.string())])
+    of_order = pa.struct([("to", pa.list_(inner))])
+    assert avro.kind_of(avro.parse(text, references)) == pa.struct([("home", inner), ("order", of_order)])
+    whole = avro.whole(text, references)
+    assert avro.parse(whole) == avro.parse(text, references)
+    assert written(json.loads(whole), {"home": {"zip": "8000"}, "order": {"to": [None, {"zip": "9000"}]}})
+
+
 def test_a_text_that_has_the_types_that_stand_elsewhere() -> None:
     """Each type is written once, where it is first named: one that a reference refers to, too."""
     zone = {"type": "enum", "name": "Zone", "symbols": ["A", "B"]}

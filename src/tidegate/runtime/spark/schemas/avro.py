@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,9 @@ TIMES = {
     "local-timestamp-micros": ("long", "us", pa.timestamp("us")),
 }
 MOST_DIGITS = 38
+
+_Definitions = dict[str, tuple[Any, str]]
+"""Named types in JSON by their full names, each with the namespace that it stands in."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,11 @@ class Schema:
 
 
 def parse(text: str, references: Mapping[str, str] | None = None) -> Schema:
-    """The schema of a JSON text; `references` has the texts of named types that are written elsewhere.
+    """The schema of a JSON text; `references` has the texts of schemas whose named types it may name.
 
     Raises DefinitionError for a text that is no schema, or a type that contains itself.
     """
-    parser = _Parser(dict(references or {}))
+    parser = _Parser(_definitions(references or {}))
     try:
         document = json.loads(text)
     except ValueError:
@@ -99,14 +102,35 @@ def whole(text: str, references: Mapping[str, str]) -> str:
     """The JSON text of a schema, with the named types of `references` where it first names them."""
     if not references:
         return text
-    return json.dumps(_Whole(dict(references)).of(json.loads(text), ""))
+    return json.dumps(_Whole(_definitions(references)).of(json.loads(text), ""))
+
+
+def _definitions(references: Mapping[str, str]) -> _Definitions:
+    """The named types of these schemas, those within other types too."""
+    found = (each for text in references.values() for each in _defined(json.loads(text), ""))
+    return {full: (given, around) for full, given, around in found}
+
+
+def _defined(given: Any, space: str) -> Iterator[tuple[str, Any, str]]:
+    """The named types within a schema: full name, JSON, and the namespace that it stands in."""
+    if isinstance(given, list):
+        for each in given:
+            yield from _defined(each, space)
+    elif isinstance(given, dict) and given.get("type") in _NAMED:
+        inner, full = _full_name(given, space)
+        yield full, given, space
+        for each in given.get("fields", ()):
+            yield from _defined(each["type"], inner)
+    elif isinstance(given, dict):
+        for part in ("type", "items", "values"):
+            yield from _defined(given.get(part), space)
 
 
 @dataclass
 class _Whole:
     """Writes named types where they are first named; `known` has the full names that are written already."""
 
-    references: dict[str, str]
+    definitions: _Definitions
     known: set[str] = field(default_factory=set)
 
     def of(self, given: Any, space: str) -> Any:
@@ -117,6 +141,8 @@ class _Whole:
         kind = given["type"]
         if kind in _NAMED:
             space, full = _full_name(given, space)
+            if full in self.known:
+                return full
             self.known.add(full)
             fields = [{**each, "type": self.of(each["type"], space)} for each in given.get("fields", ())]
             return {**given, "fields": fields} if fields else given
@@ -127,8 +153,9 @@ class _Whole:
         for full in _full_names(name, space):
             if full in self.known:
                 break
-            if full in self.references:
-                return self.of(json.loads(self.references[full]), "")
+            if full in self.definitions:
+                found, around = self.definitions[full]
+                return self.of({**found, "namespace": _full_name(found, around)[0]}, space)
         return name
 
 
@@ -151,7 +178,7 @@ def _full_name(given: Mapping[str, Any], space: str) -> tuple[str, str]:
 
 @dataclass
 class _Parser:
-    references: dict[str, str]
+    definitions: _Definitions
     named: dict[str, Schema | None] = field(default_factory=dict)
 
     def schema(self, given: Any, space: str) -> Schema:
@@ -175,8 +202,8 @@ class _Parser:
 
     def _of_name(self, name: str, space: str) -> Schema:
         for full in _full_names(name, space):
-            if full not in self.named and full in self.references:
-                self.schema(json.loads(self.references[full]), "")
+            if full not in self.named and full in self.definitions:
+                self.schema(*self.definitions[full])
             if full in self.named:
                 found = self.named[full]
                 if found is None:
