@@ -45,6 +45,18 @@ def test_what_a_property_is_as_a_column(schema: Any, kind: str) -> None:
     assert found.simpleString() == f"struct<x:{kind}>"
 
 
+def test_a_name_is_one_of_the_document_that_it_stands_in() -> None:
+    """Both documents define a zip, of another type each; the names of some definitions hold signs of paths and URIs."""
+    to = {"properties": {"zip": {"$ref": "#/definitions/zip"}, "x": {"$ref": "#/definitions/a~1b%20~0"}}}
+    place = {"definitions": {"to": to, "zip": {"type": "integer"}, "a/b ~": {"type": "number"}}}
+    root = {
+        "properties": {"to": {"$ref": "place.json#/definitions/to"}, "zip": {"$ref": "#/definitions/zip"}},
+        "definitions": {"zip": {"type": "string"}},
+    }
+    found = json_schema.columns(json.dumps(root), {"place.json": json.dumps(place)})
+    assert found.simpleString() == "struct<to:struct<zip:bigint,x:double>,zip:string>"
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql.types import (
     ArrayType,
@@ -42,17 +43,20 @@ def columns(text: str, references: Mapping[str, str] | None = None) -> StructTyp
     return found
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Reader:
+    """Reads the schemas within a document, which may name schemas within others."""
+
     document: Any
-    others: dict[str, Any]
+    others: Mapping[str, Any]
 
     def kind(self, schema: Any, what: str, depth: int) -> DataType:
         if depth > DEEPEST:
             raise DefinitionError(f"In the JSON Schema {what} contains itself, which no column can.")
         schema = self._of_one(schema, what)
         if "$ref" in schema:
-            return self.kind(self._referred(schema["$ref"], what), what, depth + 1)
+            reader, found = self._referred(schema["$ref"], what)
+            return reader.kind(found, what, depth + 1)
         kinds = schema.get("type")
         names = [each for each in ([kinds] if isinstance(kinds, str) else kinds or []) if each != "null"]
         if not names:
@@ -90,14 +94,18 @@ class _Reader:
                 return some[0]
         return schema
 
-    def _referred(self, name: str, what: str) -> Any:
+    def _referred(self, name: str, what: str) -> tuple[_Reader, Any]:
+        """The schema of a name, and the reader of its document."""
         file, _, path = name.partition("#")
-        found = self.others.get(file) if file else self.document
+        reader = replace(self, document=self.others.get(file)) if file else self
+        found = reader.document
         for step in [each for each in path.split("/") if each]:
-            found = found.get(step) if isinstance(found, dict) else None
+            # As a JSON pointer within a URI is written.
+            part = unquote(step).replace("~1", "/").replace("~0", "~")
+            found = found.get(part) if isinstance(found, dict) else None
         if found is None:
             raise DefinitionError(f"The JSON Schema of {what} is {name!r}, which is not there.")
-        return found
+        return reader, found
 
 
 def _all_texts(schema: Any) -> bool:
