@@ -355,7 +355,8 @@ def advise(
 
         return advise_frame(question, records)
     if isinstance(records, str | PathLike):
-        records = files.read(Path(records), question.columns, format, values=question.skips_null_values)
+        values, times = question.skips_null_values, question.times
+        records = files.read(Path(records), question.columns, format, values=values, times=times)
     return advise_table(question, records)
 
 
@@ -421,7 +422,11 @@ def advise_join(
 
         return advise_frames((left, right), (asked[0], asked[1]), target, stream_time)
     tables = [
-        as_table(files.read(Path(side), one.columns, format, values=True) if isinstance(side, str | PathLike) else side)
+        as_table(
+            files.read(Path(side), one.columns, format, values=True, times=one.times)
+            if isinstance(side, str | PathLike)
+            else side
+        )
         for side, one in zip((left, right), asked, strict=True)
     ]
     return advise_sides(tables[0], tables[1], (asked[0], asked[1]), target, stream_time)
@@ -484,7 +489,8 @@ def advise_limit(
 
         return advise_limit_frame(asked, records)
     if isinstance(records, str | PathLike):
-        records = files.read(Path(records), asked.about.columns, format, values=asked.about.skips_null_values)
+        values, times = asked.about.skips_null_values, asked.about.times
+        records = files.read(Path(records), asked.about.columns, format, values=values, times=times)
     return advise_updates(asked, as_table(records))
 
 

@@ -163,6 +163,28 @@ def test_files(table: pa.Table, tmp_path: Path) -> None:
         assert tg.advise(tmp_path / format, **asked).as_dict() == expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2026-01-01T00:00:09", "2026-01-01T00:00:09.5"),
+        ("2026-01-01T00:00:09Z", "2026-01-01T00:00:09.5Z"),
+        ("2026-01-01T01:00:09+01:00", "2026-01-01 00:00:09.500000"),
+        ("2026-01-01", "2026-01-01T00:00:09"),
+    ],
+)
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_times_may_be_written_in_another_way_in_each_file(tmp_path: Path, format: str, one: str, other: str) -> None:
+    """Arrow takes times of whole seconds for times, and those with fractions in JSON for text."""
+    for name, time in (("a", one), ("b", other)):
+        line = json.dumps({"k": "x", "ts": time}) if format == "json" else f"k,ts\nx,{time}"
+        (tmp_path / f"{name}.{format}").write_text(f"{line}\n")
+    windows = tg.TimeWindows.of_size_with_no_grace("10 seconds")
+    found = tg.advise(tmp_path, key="k", timestamp="ts", windows=windows, alert="start == 1767225600000 and count == 2")
+    assert (found.records, found.skipped["bad_timestamp"]) == (2, 0)
+    joined = tg.advise_join(tmp_path, tmp_path, key="k", timestamp="ts")
+    assert joined.pairs(500, 0) == (2 if one == "2026-01-01" else 3)
+
+
 @pytest.mark.parametrize("values", [False, True])
 def test_times_that_spark_wrote_may_lie_in_any_year(tmp_path: Path, values: bool) -> None:
     ever = [each and datetime.fromisoformat(each) for each in ("0001-01-01", "2026-01-01", None, "9999-12-31")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.advice.recorded import as_time
 from tidegate.errors import DefinitionError, InputError
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -16,11 +17,19 @@ _TIMES = {"coerce_int96_timestamp_unit": "us"}
 """Spark writes times with 96 bits. As nanoseconds of 64 bits those before 1677 or behind 2262 would be others."""
 
 
-def read(path: str | Path, columns: Sequence[str], format: str | None = None, *, values: bool = False) -> pa.Table:
+def read(
+    path: str | Path,
+    columns: Sequence[str],
+    format: str | None = None,
+    *,
+    values: bool = False,
+    times: Collection[str] = (),
+) -> pa.Table:
     """The columns `columns` of a file, or of all files in a folder, ordered by file name.
 
     format  "parquet", "csv" or "json"; None: by the ending of the file name
     values  whether all other columns are read too; these say only where they have a value: true there, else null
+    times   columns of times, which may be written in another way in each file
 
     Raises DefinitionError for a column that no file has, InputError for a path that does not exist or a file that
     cannot be read.
@@ -40,11 +49,23 @@ def read(path: str | Path, columns: Sequence[str], format: str | None = None, *,
     known = list(dict.fromkeys(name for _, names in found for name in names))
     if missing := [name for name in columns if name not in known]:
         raise DefinitionError(f"{str(path)!r} has no column {missing[0]!r}. Its columns are {', '.join(known)}.")
-    tables = [table for table, _ in found]
+    tables = [_with_instants(table, times) for table, _ in found]
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise InputError(f"The files of {str(path)!r} have columns of different types: {error}") from None
+
+
+def _with_instants(table: pa.Table, times: Collection[str]) -> pa.Table:
+    """`table`, in which text, days and times without a zone are instants in columns of `times`.
+
+    In JSON one fraction of a second decides whether Arrow finds times or text.
+    """
+    for at, (name, kind) in enumerate(zip(table.schema.names, table.schema.types, strict=True)):
+        if name in times and (pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            column = as_time(name, table[name])
+            table = table.set_column(at, name, column.cast(pa.timestamp(column.type.unit, "UTC")))
+    return table
 
 
 def format_of(path: str) -> str | None:

@@ -131,6 +131,11 @@ class Question:
         read += [aggregate.column for aggregate in self.aggregates.values()]
         return tuple(dict.fromkeys(name for name in read if name is not None))
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns of times."""
+        return tuple(name for name in (self.timestamp, self.arrival) if name is not None)
+
     def values(self, available: Sequence[str]) -> tuple[str, ...]:
         """The columns of `available` that are values of a record: all but key, time and order. Empty if a record
         without a value is not skipped.

@@ -71,10 +71,9 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
     table = plain_columns(table.select(list(question.columns)))
-    for time in (question.timestamp, question.arrival):
-        if time is not None:
-            place = table.schema.get_field_index(time)
-            table = table.set_column(place, time, as_time(time, table[time]))
+    for time in question.times:
+        place = table.schema.get_field_index(time)
+        table = table.set_column(place, time, as_time(time, table[time]))
     if question.offset is not None:
         _as_offset(question.offset, table[question.offset])
     return table
