@@ -339,6 +339,41 @@ def test_files_are_numbered_through(tmp_path: Path) -> None:
         again.between({**middle, "index": 0}, end)
 
 
+@pytest.mark.parametrize("latest", [False, True], ids=["the table as it was", "from the latest version on"])
+@pytest.mark.parametrize("limit", [1, 2, None])
+def test_a_first_batch_that_died_has_its_files_again_though_the_table_has_come_further(
+    tmp_path: Path, limit: int | None, latest: bool
+) -> None:
+    """Spark asks for the beginning once more when it runs batch 0 again after a restart."""
+
+    def planned() -> Table:
+        """The catalog of a query that is started now."""
+        return writer.catalog(starting=writer.version + 1 if latest else None)
+
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = planned()
+    writer.append([record(2)])
+    all_files = ["2-0.parquet"] if latest else ["1-0.parquet", "1-1.parquet", "2-0.parquet"]
+    end = table.latest(table.initial(), limit)
+    assert [each.path for each in table.between(table.initial(), end)] == all_files[:limit]
+    writer.append([record(3)])
+    again = planned()
+    files = [each.path for each in again.between(again.initial(), end)]
+    assert files == all_files[:limit]
+    later, _ = batches(again, end, None)
+    assert files + [path for batch in later for path in batch] == [*all_files, "3-0.parquet"]
+
+
+def test_a_stream_from_the_latest_version_on_stays_there_over_a_restart_before_its_first_row(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    table = writer.catalog(starting=writer.version + 1)
+    found, end = batches(table, table.initial(), None)
+    assert found == [[]]
+    writer.append([record(0)])
+    assert batches(writer.catalog(starting=writer.version + 1), end, None)[0] == [["1-0.parquet"]]
+
+
 def test_until_the_version_that_is_there_now(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t")
     writer.append([record(0)])

@@ -23,6 +23,9 @@ from tidegate.runtime.spark.files.listed import Listed, Offset
 MAPPING, PHYSICAL = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
 ID = "delta.columnMapping.id"
 
+_BEGAN = "began"
+"""The version of `Table.initial` when batch 0 was planned, in each offset behind it."""
+
 _PASSED = 100
 """After so many versions in a row without a new file the offset moves: the next batch is empty."""
 
@@ -108,6 +111,9 @@ class Table:
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         self._check(start)
+        if start == self.initial():
+            # Spark plans batch 0 now, even without files: its end says where the query begins.
+            start = {**start, _BEGAN: start["version"]}
         end, left, passed = start, limit, 0
         for place, adds in self._stretches(start):
             there = len(adds) - place["index"]
@@ -126,6 +132,9 @@ class Table:
 
     def between(self, start: Offset, end: Offset) -> Sequence[Listed]:
         self._check(end)
+        if start == self.initial():
+            # If Spark runs batch 0 again after a restart, the table may have come further since the query began.
+            start = {**start, "version": end.get(_BEGAN, start["version"])}
         found: list[Listed] = []
         if start == end:
             return found
