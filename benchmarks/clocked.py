@@ -99,7 +99,9 @@ class TimedProcessor(StageProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._clock = Clock("state load")
         super().init(handle)
-        self._store = TimedStore(self._variable, self._clock)
+
+    def _store(self, number: int) -> TimedStore:
+        return TimedStore(self._variable, self._clock)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
         clock = self._clock

@@ -202,6 +202,15 @@ def test_a_task_has_one_name_in_all_batches(spark: SparkSession, tmp_path: Path)
     assert not any(name.startswith("None") for name in names)
 
 
+def test_tasks_in_one_partition_have_names_of_their_own(batches: Batches) -> None:
+    """Behind a `coalesce` Spark runs them one after the other: of one name they would drop each other's copies."""
+    batches.write("a")
+    frame = flow([Input(batches.source(), [F.col("key")], RawPack(TASKS))], stage=TaskStage(), tasks=TASKS)
+    batches.drain(frame.coalesce(1))
+    [rows] = batches.rows
+    assert len({row["task"] for row in rows}) == TASKS
+
+
 def test_a_large_blob_arrives_whole(batches: Batches) -> None:
     size = 70 << 20  # two of 128 MB at once are too much for Spark's default heap of 1 GB
     batches.write("a")

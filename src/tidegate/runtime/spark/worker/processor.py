@@ -103,32 +103,34 @@ class StageProcessor(StatefulProcessor):
         stage: Stage = cloudpickle.loads(self._sealed)
         return stage
 
-    @cached_property
-    def _store(self) -> SparkStore:
+    def _store(self, number: int) -> SparkStore:
+        """The state of the task with this number."""
         from tidegate.runtime.spark.worker.state import SparkStore
 
-        return SparkStore(self._variable, self._tuning, self._task)
+        return SparkStore(self._variable, self._tuning, self._name(number))
 
-    @property
-    def _task(self) -> str:
-        """A name that tells this task from the others that the worker runs: query, operator and partition."""
+    def _name(self, number: int) -> str:
+        """A name that tells a task from the others that the worker runs: query, operator, partition and number.
+
+        Spark has one partition for several tasks behind a `coalesce`, and if there are fewer tasks than partitions.
+        """
         operator, task = hash(self._sealed), TaskContext.get()
         if task is None:  # a step that runs without Spark, as in tests/simulation
-            return str(operator)
-        return f"{task.getLocalProperty(QUERY_ID)}, {operator}, {task.partitionId()}"
+            return f"{operator}, {number}"
+        return f"{task.getLocalProperty(QUERY_ID)}, {operator}, {task.partitionId()}, {number}"
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         self._stepped = True
         # One by one: a blob is freed when the step is done with it.
         blobs = (blob for frame in rows for blob in frame["blob"])
         if not self._wakes:
-            yield from self._frames(self._stage.begin(self._store, blobs))
+            yield from self._frames(self._stage.begin(self._store(key[0]), blobs))
             return
         # Marks of a drain have no wall clock. If a drain runs a batch again in which a timer fired, the rows that were
         # emitted then must be emitted again.
         now = timerValues.getCurrentProcessingTimeInMs()
         expired = any(due < now for due in self._handle.listTimers())
-        outcome = self._stage.begin(self._store, blobs, wall_clock=now if expired else None)
+        outcome = self._stage.begin(self._store(key[0]), blobs, wall_clock=now if expired else None)
         yield from self._frames(outcome)
         # Timers fire after the rows of their batch, and this step has done their work.
         self._rearm(outcome.wake_at, now, fired=None)
@@ -137,7 +139,7 @@ class StageProcessor(StatefulProcessor):
         self._stepped = True
         # Spark passes these arguments by name. The time is the batch's, as current_timestamp() has it.
         now = timerValues.getCurrentProcessingTimeInMs()
-        outcome = self._stage.begin(self._store, [], wall_clock=now, number=key[0])
+        outcome = self._stage.begin(self._store(key[0]), [], wall_clock=now, number=key[0])
         yield from self._frames(outcome)
         # pyspark itself deletes the timer that fired, after this.
         self._rearm(outcome.wake_at, now, fired=expiredTimerInfo.getExpiryTimeInMs())
@@ -172,7 +174,7 @@ class StageProcessor(StatefulProcessor):
         for key in self._keys_at(task.partitionId()):
             # Without rows Spark sets no key, and state is read by key.
             self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
-            if refuse(self._store):
+            if refuse(self._store(key)):
                 return
 
     def _keys_at(self, partition: int) -> Iterator[int]:
