@@ -99,6 +99,17 @@ def test_what_fits(value: Any, kind: pa.DataType, stored: Any) -> None:
     assert type(found) is type(stored)
 
 
+def test_a_row_of_pyspark_fits_a_struct_by_its_names() -> None:
+    """As a named tuple does: by place two fields of one type would change places. A Row without names has places."""
+    row = pytest.importorskip("pyspark.sql").Row
+    both = pa.struct([("a", LONG), ("b", LONG)])
+    assert converter(both)(row(b=2, a=1)) == {"a": 1, "b": 2}
+    assert converter(both)(row("b", "a")(2, 1)) == {"a": 1, "b": 2}
+    assert converter(both)(row(b=2)) == {"a": None, "b": 2}
+    assert converter(both)(row(1, 2)) == {"a": 1, "b": 2}
+    assert converter(pa.list_(both))([row(b=2, a=1)]) == [{"a": 1, "b": 2}]
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

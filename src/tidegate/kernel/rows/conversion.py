@@ -300,6 +300,8 @@ def _struct(kind: Any) -> Converter:
     def stored(value: Any) -> dict[str, Any]:
         if isinstance(value, tuple) and hasattr(value, "_asdict"):
             value = value._asdict()
+        elif isinstance(value, tuple) and (names := getattr(value, "__fields__", None)):  # a Row of pyspark
+            value = dict(zip(names, value, strict=True))
         if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
             value = dict(value)
         if isinstance(value, Mapping):
