@@ -329,6 +329,23 @@ def test_a_predicate_gives_one_truth(found: Any) -> None:
         out(stream, records(1))
 
 
+def _given(row: dict[str, Any]) -> Any:
+    yield row["v"] > 1
+
+
+async def _waited(row: dict[str, Any]) -> bool:
+    return bool(row["v"] > 1)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("predicate", [_given, _waited, lambda row: _waited, lambda row: map(bool, [row["v"]])])
+def test_a_predicate_gives_its_answer_and_not_what_would_give_it(predicate: Any) -> None:
+    """A function that was not called, a generator and a coroutine are true, so that every record would stay."""
+    stream = tg.stream("events", key="k", timestamp="ts").filter(predicate)
+    with pytest.raises(tg.AggregationError, match=r"which is neither true nor false\. Is a call missing"):
+        out(stream, records(1))
+
+
 def test_a_predicate_may_give_a_scalar() -> None:
     scalars = iter([np.bool_(True), pa.scalar(False), pa.scalar(None, pa.bool_()), 1, None])
     stream = tg.stream("events", key="k", timestamp="ts").filter(lambda row: next(scalars))

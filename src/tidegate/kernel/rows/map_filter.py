@@ -6,7 +6,7 @@ values, `timestamp` (ms) and, where it can be a tombstone, `deleted`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -145,6 +145,13 @@ def _truth(step: Step, record: Record, found: Any) -> bool:
             record,
             f"gave {found!r}, which is neither true nor false: the function is given one row at a time. For whole "
             'columns use an expression such as pc.field("price") > 3',
+        )
+    if callable(found) or isinstance(found, Iterator | Awaitable):
+        raise _refused(
+            step,
+            record,
+            f"gave {found!r}, which is neither true nor false. Is a call missing, or is the function a generator or a "
+            "coroutine?",
         )
     try:
         return bool(found)
