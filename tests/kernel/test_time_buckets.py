@@ -118,6 +118,22 @@ def test_a_longer_limit_has_wider_buckets() -> None:
     assert [row["v"] for row in driver.read_output()] == [-n if n in (5, 200, 2_999) else n for n in range(3_000)]
 
 
+def test_the_index_of_ever_new_keys_lists_few_batches_and_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch reads and writes the list, and a new worker reads a segment for each batch in it."""
+    monkeypatch.setattr(key_index, "_LISTED", 20)
+    driver = TopologyTestDriver(table(SPILLING, 40_960, "stream", "first_update", windowed=False))
+    listed, left = [], []
+    for n in range(200):
+        driver.pipe_input({"k": n, "ts": 500 * n, "v": n})
+        buckets = buckets_of(driver)
+        listed.append(len(buckets.index.tokens) + len(buckets.index.buckets) - len(buckets.logs))
+        left += [row["v"] for row in driver.read_output()]
+        if n % 30 == 0:
+            key_index._cache.clear()  # a new worker
+    assert max(listed) <= 20
+    assert left == list(range(200 - 82))
+
+
 def prices(*updates: tuple[str, int]) -> TopologyTestDriver:
     """The driver after these updates of a table behind a limit whose time buckets are 10 ms wide, a batch for each."""
     driver = TopologyTestDriver(table(SPILLING, 40_960, "stream", "first_update", windowed=False))

@@ -1,9 +1,10 @@
 """The time bucket of each buffered key: one number per key, 32 bits of its hash and up to 16 for the time bucket.
 
 The store holds a sorted base, in chunks of three or four bytes a key (`kernel.suppress.key_index_table`), and a log of
-later entries. When the log has grown to a part of the base, the index merges both. A worker keeps the index of a task
-that it has read. The store also holds tokens, each a digest of everything written before it: they tell the worker
-whether its copy is current, and from where on to read. The keys of a dropped time bucket are dropped with it.
+later entries. When the log has grown to a part of the base, or to many batches, the index merges both. A worker keeps
+the index of a task that it has read. The store also holds tokens, each a digest of everything written before it: they
+tell the worker whether its copy is current, and from where on to read. The keys of a dropped time bucket are dropped
+with it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ NOWHERE = -1
 
 _FEW, _MANY, _BYTES = 4, 256, 32 << 20
 """A process keeps so few indexes however large they are, and up to so many as long as they have so many bytes."""
+
+_LISTED, _KEYS_LISTED = 1_000, 500
+"""The meta frame lists up to so many tokens and buckets that are gone, or one for so many keys if these are more: each
+batch reads and writes the list, and a merge of the log forgets them."""
 
 _NONE: Words = np.zeros(0, np.uint64)
 
@@ -128,7 +133,9 @@ class Index:
         self.owner = self.owner or self.tokens[-1]
         content.recent = _override(content.recent, packed)
         self._keep(content)
-        if len(content.recent) > max(store.tuning.fold_rows, self.rows // 8):
+        listed = len(self.tokens) + len(self.buckets) - len(live)
+        many = listed > max(_LISTED, self.rows // _KEYS_LISTED)
+        if many or len(content.recent) > max(store.tuning.fold_rows, self.rows // 8):
             self._fold(store, content, live)
 
     def rename(self, buckets: dict[int, int]) -> None:
