@@ -134,6 +134,21 @@ def test_the_index_of_ever_new_keys_lists_few_batches_and_buckets(monkeypatch: p
     assert left == list(range(200 - 82))
 
 
+def test_a_bucket_of_ever_new_keys_has_few_segments() -> None:
+    """With a segment for each batch a bucket of a long limit would have thousands, which are read when it is due."""
+    driver = TopologyTestDriver(
+        table(SPILLING, 400_000, "stream", "first_update", windowed=False), tuning=Tuning(bucket_segments=4)
+    )
+    for n in range(100):
+        driver.pipe_input({"k": n, "ts": n, "v": n})
+    ((_, log),) = buckets_of(driver).logs.items()
+    assert log.segments <= 2 * 4
+    assert (log.rows, log.waits) == (100, 100)
+    driver.pipe_input({"k": -1, "ts": 400_050, "v": -1})
+    driver.pipe_input({"k": -1, "ts": 900_000, "v": -1})
+    assert [row["v"] for row in driver.read_output()] == [*range(100), -1]
+
+
 def prices(*updates: tuple[str, int]) -> TopologyTestDriver:
     """The driver after these updates of a table behind a limit whose time buckets are 10 ms wide, a batch for each."""
     driver = TopologyTestDriver(table(SPILLING, 40_960, "stream", "first_update", windowed=False))

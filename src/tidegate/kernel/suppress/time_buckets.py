@@ -135,14 +135,16 @@ class TimeBuckets:
     def _width_of(self, limit_ms: int) -> int:
         return max(1, limit_ms // self.store.tuning.buckets_per_level**2)
 
-    def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> None:
+    def place(self, rows: pa.Table, hashes: Hashes, limit_ms: int, opened: list[int]) -> list[int]:
         """Put entries (one row per key) into the buckets of their buffer times, and index their keys.
+
+        Returns the buckets that should be compacted.
 
         Entries that share a stretch of time with `opened` buckets go into narrow buckets. The number of a bucket is a
         buffer time in narrow widths; a wide bucket has the number of its first narrow one.
         """
         if not rows.num_rows:
-            return
+            return []
         many = self.store.tuning.buckets_per_level
         if not self.logs:
             self.width = self._width_of(limit_ms)
@@ -154,10 +156,11 @@ class TimeBuckets:
         np.minimum.at(earliest, group, numbers)
         numbers = earliest[group]
         moved = self.find(hashes) != numbers
-        self.append(numbers, rows)
+        full = self.append(numbers, rows)
         for number, keys in zip(*(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True):
             self.logs[number] = self.logs[number]._replace(waits=self.logs[number].waits + keys)
         self.index.add(self.store, hashes[moved], numbers[moved], list(self.logs))
+        return full
 
     def replace(self, number: int, rows: pa.Table) -> None:
         """Replace the rows of a bucket by `rows` of the same keys."""

@@ -254,9 +254,7 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     # Rows whose key is in a bucket that is not due are only appended to the bucket.
     follow = (where != NOWHERE) & ~np.isin(where, due)
     step = 2 * np.arange(rows.num_rows) + 1
-    many = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
-    for number in many:
-        buckets.replace(number, _last_of_keys(layout, buckets.read([number]), restarts))
+    full = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     waited = [_rows(buffered), *buckets.read(due)]
     both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
@@ -268,7 +266,9 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     order = result_keys.in_order(layout, leaving, expired[1], expired[2])
     evicted = Evicted(leaving.take(order), expired[2][order], clocks[expired[1][order]])
     del waited, both, steps, codes, expired, rest, leaving  # the index needs their memory
-    buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)
+    full += buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)
+    for number in dict.fromkeys(full):
+        buckets.replace(number, _last_of_keys(layout, buckets.read([number]), restarts))
     return evicted
 
 
