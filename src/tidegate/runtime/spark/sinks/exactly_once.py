@@ -75,17 +75,32 @@ class Target(ABC):
         """
 
     def has(self, batch: Batch) -> bool:
-        """Whether the target has the batch. Raises CheckpointError if another plan computed it there."""
+        """Whether the target has the batch. Raises CheckpointError if another plan computed it there, or if the target
+        has later ones: then the checkpoint is an older one, and its next batches may be cut in another way.
+        """
         written = self.written(batch.query)
         if written is None or written.number < batch.number:
             return False
-        if written.number == batch.number and written.plan != batch.plan:
+        if written.number > batch.number:
+            raise self._refuse_older(batch, written)
+        if written.plan != batch.plan:
             raise CheckpointError(
                 f"{self.place} has batch {batch.number} already, as another plan computed it, and the checkpoint does "
                 "not have it: the query ended between the two. Rows that the new plan gives in this batch would be "
                 "lost. Run the query once more as it was, with trigger(availableNow=True), then start the new plan."
             )
         return True
+
+    def _refuse_older(self, batch: Batch, written: Written) -> CheckpointError:
+        rows = f"remove the rows that batches from {batch.number} on wrote, then give"
+        if self.rows.upserts:
+            rows = "its rows replace those that are there: give"
+        return CheckpointError(
+            f"{self.place} has batch {written.number} of this query, and its checkpoint runs batch {batch.number} now: "
+            "it is an older copy, or a part of it was removed. Its batches may be cut in another way than before, so "
+            "rows of theirs would be lost. Put the newest checkpoint back. If there is none, let the query go on from "
+            f'this one under a name of its own; {rows} it name="{self.name}-2".'
+        )
 
 
 class Batches:
