@@ -257,6 +257,33 @@ def test_records_come_without_a_right_to_the_group(
         list(found)
 
 
+def polled(monkeypatch: pytest.MonkeyPatch, *answers: list[int]) -> Any:
+    """A consumer that gets records with these offsets, poll by poll; behind a minus the end of the partition."""
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: SimpleNamespace(Message=Message, KafkaError=KafkaError))
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    found = iter([[Message(abs(at), 1, end if at < 0 else None) for at in answer] for answer in answers])
+    return SimpleNamespace(of=SimpleNamespace(consume=lambda records, seconds: next(found)), trouble="")
+
+
+def test_no_offset_comes_twice_where_librdkafka_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With failOnDataLoss=false it goes back to the first record, if its place is gone or the log was cut."""
+    consumer = polled(monkeypatch, [3, 4, 5, 6], [0, 1, 2, 3, 4, 5], [6, 7, -8], [8, -10])
+    found = librdkafka._until(Span("t", 0, 4, 10), consumer, lossy=True)
+    assert [[record.offset() for record in records] for records in found] == [[4, 5, 6], [7], [8]]
+
+
+def test_the_time_that_other_steps_of_the_task_take_is_no_silence_of_the_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(librdkafka.time, "monotonic", lambda: clock.now)
+    found = []
+    for records in librdkafka._until(Span("t", 0, 4, 8), polled(monkeypatch, [4, 5], [], [6, 7]), lossy=False):
+        found += [record.offset() for record in records]
+        clock.now += 10 * librdkafka.PATIENCE_S
+    assert found == [4, 5, 6, 7]
+
+
 class Silent:
     """A consumer that gets no record; the brokers say which offsets the partition has, or nothing."""
 

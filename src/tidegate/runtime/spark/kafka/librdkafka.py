@@ -206,17 +206,19 @@ def _until(span: Span, consumer: _Consumer, *, lossy: bool) -> Iterator[list[Any
     message = _kafka().Message
     at, heard = span.start, time.monotonic()
     while at < span.end:
+        first = at
         records = consumer.of.consume(min(AT_ONCE, span.end - at), POLL_S)
         if any(map(message.error, records)):
             said = [each for each in records if each.error() is not None]
             records = [each for each in records if each.error() is None]
             at = max(at, *(_end(each, span, at) for each in said))
         if records:
-            at, heard = max(at, records[-1].offset() + 1), time.monotonic()
-            if at > span.end or records[0].offset() < span.start:
-                records = [each for each in records if span.start <= each.offset() < span.end]
+            at = max(at, records[-1].offset() + 1)
+            if at > span.end or records[0].offset() < first:
+                records = [each for each in records if first <= each.offset() < span.end]
             if records:
                 yield records
+            heard = time.monotonic()  # behind `yield`, where other steps of the task take their time
         elif at < span.end and time.monotonic() - heard > PATIENCE_S:
             if lossy and consumer.has_none(span, at):
                 return
