@@ -126,12 +126,12 @@ class TidegateWarning(UserWarning):
     """
 
 
-def in_one_line(value: object, most: int = 100) -> str:
-    """A value as an error shows it: its repr in one line of at most `most` characters; of a table or frame its type."""
+def in_one_line(value: object) -> str:
+    """A value as an error shows it: its repr in one line of at most 100 characters; of a table or frame its type."""
     if hasattr(value, "__arrow_c_stream__") or hasattr(value, "toArrow"):
         return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
     text = " ".join(repr(value).split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def warn(message: str) -> None:

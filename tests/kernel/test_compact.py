@@ -57,7 +57,7 @@ def as_bytes(table: pa.Table) -> list[Any]:
 
 @given(tables())
 def test_what_was_made_compact_is_restored(table: pa.Table) -> None:
-    found = compacted(table, along="offset")
+    found = compacted(table)
     assert is_compact(found)
     assert not is_compact(table)
     assert as_bytes(restored(found)) == as_bytes(table)
@@ -68,7 +68,7 @@ def test_what_was_made_compact_is_restored(table: pa.Table) -> None:
 @given(tables())
 def test_the_same_rows_give_the_same_bytes(table: pa.Table) -> None:
     """A map task that runs twice gives the same blobs."""
-    one, two = (frames.encode(frames.BLOB, {}, compacted(table, along="offset")) for _ in range(2))
+    one, two = (frames.encode(frames.BLOB, {}, compacted(table)) for _ in range(2))
     assert one == two
 
 
@@ -79,7 +79,7 @@ def rows(count: int) -> pa.Table:
 
 
 def test_steady_columns_cost_next_to_nothing() -> None:
-    size = len(frames.encode(frames.BLOB, {}, compacted(rows(100_000), along="offset")))
+    size = len(frames.encode(frames.BLOB, {}, compacted(rows(100_000))))
     assert size < 5_000
 
 
@@ -111,7 +111,7 @@ def changed(table: pa.Table, **columns: pa.Array) -> pa.Table:
     ],
 )
 def test_what_nobody_wrote_is_refused(old: str, new: str) -> None:
-    table = compacted(crooked(), along="offset")
+    table = compacted(crooked())
     ((name, meta),) = table.schema.metadata.items()
     text = meta.decode()
     assert old in text, text
@@ -121,7 +121,7 @@ def test_what_nobody_wrote_is_refused(old: str, new: str) -> None:
 
 
 def test_columns_of_another_type_are_refused() -> None:
-    table = compacted(crooked(), along="offset")
+    table = compacted(crooked())
     broken = changed(table, odd=pa.array(["x"] * 50))
     with pytest.raises(CheckpointError, match="cannot be read"):
         frames.decode(frames.BLOB, frames.encode(frames.BLOB, {}, broken))

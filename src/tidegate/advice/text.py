@@ -198,8 +198,6 @@ def _worst(listed: Sequence[tuple[str, int | None, int]]) -> list[str]:
     ]
 
 
-def _some(curve: list[tuple[int, int]], most: int = 8) -> list[tuple[int, int]]:
-    """At most `most` points of a curve, with both ends."""
-    if len(curve) <= most:
-        return curve
-    return [curve[i * (len(curve) - 1) // (most - 1)] for i in range(most)]
+def _some(curve: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At most eight points of a curve, with both ends."""
+    return curve if len(curve) <= 8 else [curve[i * (len(curve) - 1) // 7] for i in range(8)]

@@ -79,21 +79,21 @@ def alerts_directly(reports: pd.DataFrame, expected: Expected) -> set[Hour]:
     }
 
 
-def differences(rows: pd.DataFrame, expected: Expected, shown: int = 5) -> list[str]:
-    """Differences between emitted and expected rows, as sentences; empty if there are none.
+def differences(rows: pd.DataFrame, expected: Expected) -> list[str]:
+    """Differences between emitted and expected rows, as at most five sentences.
 
     `rows`: the emitted rows: origin, start and timestamp (UTC), departures, mean_delay.
     """
-    return list(islice(_differences(rows, expected), shown))
+    return list(islice(_differences(rows, expected), 5))
 
 
-def alert_differences(rows: pd.DataFrame, alerts: set[Hour], shown: int = 5) -> list[str]:
-    """Differences between the alerts of the rows and the expected ones, as sentences."""
+def alert_differences(rows: pd.DataFrame, alerts: set[Hour]) -> list[str]:
+    """Differences between the alerts of the rows and the expected ones, as at most five sentences."""
     raised = rows[rows["alert"]]
     came = set(zip(raised["origin"], _ms(raised["start"]), strict=True))
     wrong = [f"{_name(hour)} raised an alert, but should not" for hour in sorted(came - alerts)]
     missing = [f"{_name(hour)} raised no alert, but should" for hour in sorted(alerts - came)]
-    return (wrong + missing)[:shown]
+    return (wrong + missing)[:5]
 
 
 def count_differences(said: dict[str, int], expected: Expected) -> list[str]:

@@ -46,7 +46,7 @@ def points(chunks: Sequence[Chunk], counts: bool) -> pa.Table | None:
     """The running-max points of scattered chunks: columns chunk, offset, time (ms). None without such a chunk."""
     found = [(i, part) for i, chunk in enumerate(chunks) for part in _points(chunk, counts)]
     table = _table(found, ("offset", "time"))
-    return None if table is None else compacted(table, along="offset")
+    return None if table is None else compacted(table)
 
 
 def _points(chunk: Chunk, counts: bool) -> list[Ints]:

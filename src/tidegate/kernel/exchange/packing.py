@@ -104,7 +104,7 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     dense, scattered = _sections(layout, read, tasks)
     routes: list[list[Any]] = [
         dense,
-        [compacted(rows, along="offset") if rows.num_rows else rows for rows in _route(layout, scattered, tasks)],
+        [compacted(rows) if rows.num_rows else rows for rows in _route(layout, scattered, tasks)],
     ]
     del dense, scattered
     routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
@@ -124,7 +124,7 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
         return read.counted
     # Scattered chunks have thousands of ascending times: few bytes as differences.
     table = lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
-    return compacted(table, along="offset") if table.num_rows else table
+    return compacted(table) if table.num_rows else table
 
 
 def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

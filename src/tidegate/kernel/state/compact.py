@@ -21,6 +21,8 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints, Words, plain
 
 _MARK = b"tidegate.compact"
+_BASE = "offset"
+"""The column over which lines are drawn. It is always stored."""
 _SAMPLE = 16_384
 """Rows that are compressed to compare the forms."""
 _WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -28,24 +30,24 @@ _FURTHEST = 2.0**62
 """Largest prediction of a line: also for a far offset it must be an integer of 64 bits."""
 
 
-def compacted(table: pa.Table, along: str) -> pa.Table:
-    """`table` encoded for `restored`. Lines are drawn over `along`, an int64 column without nulls, always stored."""
+def compacted(table: pa.Table) -> pa.Table:
+    """`table` encoded for `restored`. It has an int64 column `offset` without nulls."""
     table = table.combine_chunks()
-    base = _long(table[along])
+    base = _long(table[_BASE])
     columns: dict[str, Any] = {}
     forms: list[dict[str, Any]] = []
-    # `along` comes first: the lines of the other columns need it.
-    for name in [along, *(name for name in table.schema.names if name != along)]:
+    # The lines of the other columns need this one.
+    for name in [_BASE, *(name for name in table.schema.names if name != _BASE)]:
         column = table[name]
         form: dict[str, Any] = {"name": name, "form": ""}
         if column.type == pa.int64() and not column.null_count and len(column):
-            form, stored = _numbers(name, _long(column), base, stays=name == along)
+            form, stored = _numbers(name, _long(column), base, stays=name == _BASE)
         else:
             stored = _by_number(column)
         forms.append(form)
         if stored is not None:
             columns[name] = stored
-    meta = {"rows": table.num_rows, "order": table.schema.names, "along": along, "forms": forms}
+    meta = {"rows": table.num_rows, "order": table.schema.names, "along": _BASE, "forms": forms}
     return pa.table(columns).replace_schema_metadata({_MARK: json.dumps(meta)})
 
 
