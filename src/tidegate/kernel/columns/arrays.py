@@ -44,6 +44,11 @@ def plain(column: Column) -> Column:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
+def with_column(rows: Rows, name: str, column: pa.Array | pa.ChunkedArray) -> Rows:
+    """The rows with `column` in the place of their column `name`."""
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
+
+
 def decoded(rows: Rows) -> Rows:
     """`rows` with the values of columns that are dictionary-encoded."""
     for at, field in enumerate(rows.schema):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, with_column
 from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.exchange.blobs import NO_ROWS, Blob
@@ -274,11 +274,11 @@ class Batch:
 
     def _closing(self, rows: pa.Table) -> pa.Table:
         """Rows with `seen`, and with `actual` where fewer windows are closed than had closed before."""
-        at, seen = rows.schema.get_field_index("seen"), self._seen(rows)
+        seen = self._seen(rows)
         if self.closed_to <= self.fold.before_batch:
-            return rows.set_column(at, "seen", pa.array(seen))
+            return with_column(rows, "seen", pa.array(seen))
         rows = rows.append_column("actual", pa.array(seen))
-        return rows.set_column(at, "seen", pa.array(np.maximum(seen, self.closed_to)))
+        return with_column(rows, "seen", pa.array(np.maximum(seen, self.closed_to)))
 
     def _seen(self, rows: pa.Table) -> Ints:
         seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
@@ -333,14 +333,14 @@ class Batch:
             opens = np.maximum(held_back, panes.first_open(self.fold.before_batch))
             if self.layout.op.stream.clock.slowest:
                 first_open = panes.first_window(pane)
-                rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(first_open))
+                rows = with_column(rows, "open", pa.array(first_open))
         opens = np.maximum(opens, panes.first_open(self.closed_to))
         if not np.any(opens > first_open):
             return rows, 0
         last = panes.last_window(pane)
         late = panes.closed(first_open, last, opens) * ints(rows["n"])
         moved = np.maximum(first_open, opens)
-        rows = rows.set_column(rows.schema.get_field_index("open"), "open", pa.array(moved))
+        rows = with_column(rows, "open", pa.array(moved))
         return rows.filter(pa.array(moved <= last)), int(late.sum())
 
 
@@ -466,8 +466,7 @@ class JoinBatch(Batch):
 
 def _shifted(rows: pa.Table, base: int) -> pa.Table:
     """Rows whose chunk numbers are shifted by `base`."""
-    at = rows.schema.get_field_index("chunk")
-    return rows.set_column(at, "chunk", pa.array(ints(rows["chunk"]) + base))
+    return with_column(rows, "chunk", pa.array(ints(rows["chunk"]) + base))
 
 
 def _sortable(kind: pa.DataType) -> bool:

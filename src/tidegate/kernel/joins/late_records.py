@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, as_schema, ints
+from tidegate.kernel.columns.arrays import Ints, as_schema, ints, with_column
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.rows.layout import Layout
@@ -50,7 +50,7 @@ def _shaped(layout: Layout, found: pa.Table, side: int, name: str, reason: Any, 
         flags = found["deleted"] if "deleted" in found.schema.names else pa.repeat(False, found.num_rows)
         deleted = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
     made = joined_rows(layout, mine, sides, ints(found["ts"]), deleted=deleted)
-    made = made.set_column(made.schema.get_field_index(TIMESTAMP), TIMESTAMP, known_times(found["ts"]))
+    made = with_column(made, TIMESTAMP, known_times(found["ts"]))
     more = {SIDE: pa.repeat(name, found.num_rows), REASON: reason, LATE_BY: by}
     more |= {STREAM_TIME: known_times(arrival_times(found))}
     for column, values in more.items():

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, decoded, ints
+from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, array, concat_tables, decoded, ints, with_column
 from tidegate.kernel.columns.factorize import ROOM, dense, fits_table, numbered, together
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.columns.hash64 import hash_rows
@@ -149,14 +149,14 @@ def _in_two_steps(layout: Layout, rows: pa.Table, taken_out: pa.Array) -> pa.Tab
         return rows
     more = rows.take(pa.array(twice))
     for name in layout.state:
-        at, one = rows.schema.get_field_index(name), pa.nulls(len(twice), rows[name].type)
+        one = pa.nulls(len(twice), rows[name].type)
         if name in lowest:
             low = lowest[name]
             one = pa.array(np.ones(len(twice), np.int64), mask=~low[twice])
-            rows = rows.set_column(at, name, pc.if_else(pa.array(low), -(_LOWEST + 1), array(rows[name])))
-        more = more.set_column(at, name, one)
+            rows = with_column(rows, name, pc.if_else(pa.array(low), -(_LOWEST + 1), array(rows[name])))
+        more = with_column(more, name, one)
     if "silent" in rows.schema.names:
-        more = more.set_column(rows.schema.get_field_index("silent"), "silent", pa.array(np.ones(len(twice), bool)))
+        more = with_column(more, "silent", pa.array(np.ones(len(twice), bool)))
     order = np.argsort(np.append(twice, np.arange(rows.num_rows)), kind="stable")
     return concat_tables([more, rows]).take(pa.array(order))
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
-from tidegate.kernel.columns.arrays import array, as_schema, with_each_type
+from tidegate.kernel.columns.arrays import array, as_schema, with_column, with_each_type
 from tidegate.kernel.rows.conversion import MISFITS, MisfitError, as_python, converter, fitted
 from tidegate.spec.columns import (
     DELETED,
@@ -325,8 +325,7 @@ def _no_column(name: str, rows: pa.Table) -> str:
 
 
 def _set(rows: pa.Table, name: str, column: Any) -> pa.Table:
-    at = rows.schema.get_field_index(name)
-    return rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
+    return with_column(rows, name, column) if name in rows.schema.names else rows.append_column(name, column)
 
 
 def _key(step: Step, record: Record) -> Any:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
-from tidegate.kernel.columns.arrays import array, as_schema, ints, raw
+from tidegate.kernel.columns.arrays import array, as_schema, ints, raw, with_column
 from tidegate.kernel.rows.closing import end_of_starts
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
@@ -66,7 +66,7 @@ def _finished(layout: Layout, rows: pa.Table, index: int) -> pa.Array:
 def known(layout: Layout, rows: pa.Table) -> pa.Table:
     """Final results, with null for aggregates that were added after their windows had begun."""
     for name, column in _unknown(layout, {name: rows[name] for name in rows.schema.names}, None).items():
-        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        rows = with_column(rows, name, column)
     return rows
 
 

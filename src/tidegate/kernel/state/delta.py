@@ -11,6 +11,8 @@ import json
 import numpy as np
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import with_column
+
 _BASES = b"tidegate.bases"
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
@@ -41,5 +43,5 @@ def widened(table: pa.Table) -> pa.Table:
             raise ValueError(f"the column {name!r} is {table[name].type} from {low!r}, not whole numbers from one")
         values = table[name].to_numpy().astype(np.int64)
         values += low
-        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+        table = with_column(table, name, pa.array(values))
     return table.replace_schema_metadata(metadata or None) if bases else table

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Ints, array, flags
+from tidegate.kernel.columns.arrays import Ints, array, flags, with_column
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -71,8 +71,7 @@ def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> 
     """The rows at `at` as entries, each with the prior value that the first row of its entry has."""
     retained = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
     for name in prior_names(retained):
-        column = rows[name].take(pa.array(first))
-        retained = retained.set_column(retained.schema.get_field_index(name), name, column)
+        retained = with_column(retained, name, rows[name].take(pa.array(first)))
     return retained
 
 

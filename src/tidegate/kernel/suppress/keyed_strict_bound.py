@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, flags, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, flags, ints, with_column
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.closing import close_of_ends
@@ -89,7 +89,7 @@ def stored(layout: Layout, windows: pa.Table, entries: pa.Table, opens_after: fl
     place = pa.array(np.maximum(at, 0), mask=at < 0)
     for name in ("bytes", *prior_values.kept(entries)):
         windows = windows.append_column(name, array(entries[name]).take(place))
-    windows = windows.set_column(windows.schema.get_field_index("bytes"), "bytes", pc.fill_null(windows["bytes"], 0))
+    windows = with_column(windows, "bytes", pc.fill_null(windows["bytes"], 0))
     deleted = entries.filter(pa.array(flags(entries["deleted"]) & (ints(entries["end"]) >= opens_after)))
     if not deleted.num_rows:
         return windows

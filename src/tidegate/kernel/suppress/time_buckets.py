@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.instants import MAX_MS
-from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
+from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, with_column
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
@@ -247,4 +247,4 @@ def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
 
 def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:
     """The rows with these buffer times."""
-    return rows.set_column(rows.schema.get_field_index(BUFFER_TIME), BUFFER_TIME, pa.array(since))
+    return with_column(rows, BUFFER_TIME, pa.array(since))

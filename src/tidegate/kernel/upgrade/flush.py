@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.columns.arrays import as_schema, ints
+from tidegate.kernel.columns.arrays import as_schema, ints, with_column
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
 from tidegate.kernel.rows.layout import Layout
@@ -219,8 +219,7 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
         if wanted.name not in rows.schema.names:
             rows = rows.append_column(wanted, pa.nulls(rows.num_rows, wanted.type))
     if DELETED in schema.names:
-        at = rows.schema.get_field_index(DELETED)
-        rows = rows.set_column(at, DELETED, pc.fill_null(rows[DELETED], False))
+        rows = with_column(rows, DELETED, pc.fill_null(rows[DELETED], False))
     return as_schema(rows.select(schema.names), schema)
 
 

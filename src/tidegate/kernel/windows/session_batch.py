@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Flags, Ints, array, ints
+from tidegate.kernel.columns.arrays import Flags, Ints, array, ints, with_column
 from tidegate.kernel.columns.groups import Groups
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -92,11 +92,10 @@ def _merged(layout: Layout, members: pa.Table, stretch: Ints) -> pa.Table:
         return members
     groups = Groups.of(stretch)
     rows = grouping.merge(layout, members, [*layout.keys, "start"], groups)
-    start = groups.fold(array(members["start"]), "min")
-    rows = rows.set_column(rows.schema.get_field_index("start"), "start", start)
+    rows = with_column(rows, "start", groups.fold(array(members["start"]), "min"))
     end = groups.fold(array(members["end"]), "max")
     # The timestamp of a session is its end.
-    rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", end).append_column("end", end)
+    rows = with_column(rows, "ts", end).append_column("end", end)
     return rows.select(members.schema.names)
 
 

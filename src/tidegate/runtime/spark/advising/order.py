@@ -26,7 +26,7 @@ from tidegate.advice.here import GUARDS_MS, guard_of, wall_of
 from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
 from tidegate.advice.question import Question
 from tidegate.advice.results import RunningMax
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Ints, ints, with_column
 from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
@@ -195,8 +195,7 @@ class Ready:
                 bucket = np.searchsorted(edges, ready // trigger, side="right")
             else:
                 bucket = np.full(len(ready), p * _BUCKETS_BEFORE + stretch)
-            place = rows.schema.get_field_index("ready")
-            rows = rows.set_column(place, "ready", pa.array(ready))
+            rows = with_column(rows, "ready", pa.array(ready))
             if not ordered:
                 order = np.argsort(bucket, kind="stable")
                 rows, ready, bucket = rows.take(pa.array(order)), ready[order], bucket[order]
