@@ -26,6 +26,7 @@ from tidegate.errors import DefinitionTypeError, in_one_line
 from tidegate.instants import Duration, later_ms, rounded_up, show_ms
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.runs import expanded
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.rows.results import serial
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER
@@ -284,7 +285,7 @@ def _ranks(rows: pa.Table) -> Ints:
     if not rows.num_rows:
         return np.zeros(0, np.int64)
     sortable = pa.table({name: serial(rows[name]) for name in keys})
-    order = pc.sort_indices(sortable, sort_keys=[(name, "ascending") for name in keys]).to_numpy()
+    order = by_columns(sortable).to_numpy()
     ordered = sortable.take(pa.array(order))
     new = np.zeros(len(order), bool)
     for name in keys:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.fixed_length import MOST_BYTES, as_fixed, as_strings, one_length
+
+
+def by_columns(rows: pa.Table) -> pa.Array:
+    """The places that sort rows by their columns, the first column first; nulls come last."""
+    return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in rows.schema.names])
 
 
 def by_two(first: Ints, second: Ints) -> Ints:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, with_column
 from tidegate.kernel.columns.groups import neighbours
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.exchange import hash_ranges, time_progress
 from tidegate.kernel.exchange.blobs import NO_ROWS, Blob
 from tidegate.kernel.rows.layout import Layout
@@ -295,15 +295,14 @@ class Batch:
             return self._as_forwarded(rows)
         ties = [name for name in [*self.layout.keys, *self.layout.values] if _sortable(rows.schema.field(name).type)]
         first = ["rank", "offset", "ts"] if self.layout.op.stream.changes else ["ts"]
-        return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in [*first, *ties]]).to_numpy()
+        return by_columns(rows.select([*first, *ties])).to_numpy()
 
     def _as_forwarded(self, rows: pa.Table) -> Ints:
         """The places that sort rows of another operator."""
         by = {name: serial(rows[name]) for name in rows.schema.names if name.startswith("o:")}
         # Rows of a table stay in the order in which they left; records of a stream are sorted by their timestamps.
         by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
-        sortable = pa.table(by | {"offset": rows["offset"]})
-        return pc.sort_indices(sortable, sort_keys=[(n, "ascending") for n in sortable.schema.names]).to_numpy()
+        return by_columns(pa.table(by | {"offset": rows["offset"]})).to_numpy()
 
     def _before_chunks(self, rows: pa.Table) -> Ints:
         return self.fold.before_each[ints(rows["chunk"])]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.choice import operator_of
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import serial
@@ -48,8 +48,7 @@ def _lookups(layout: Layout, state: State) -> Lookups | None:
     found, rows = operator.next_lookup(state), operator.lookups(state)
     if found is None or rows is None:
         return None
-    by = pa.table({UNTIL: rows[UNTIL]} | {name: serial(rows[name]) for name in layout.op.key})
-    order = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.schema.names])
+    order = by_columns(pa.table({UNTIL: rows[UNTIL]} | {name: serial(rows[name]) for name in layout.op.key}))
     first = rows.take(order[:SHOWN])
     keys = [time_limit.shown_key(row) for row in for_display(first.select(list(layout.op.key)))]
     return Lookups(*found, rows.num_rows, tuple(zip(keys, first[UNTIL].to_pylist(), strict=True)))

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, concat_tables, ints, some_rows
 from tidegate.kernel.columns.hash64 import HALF_BITS
-from tidegate.kernel.columns.sorting import far_apart
+from tidegate.kernel.columns.sorting import by_columns, far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
@@ -520,4 +519,4 @@ def _in_order(parts: list[_Part]) -> pa.Table:
     by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
     keys = [one.name for one in by.schema if one.name.startswith("k:") and not pa.types.is_null(one.type)]
     names = [name for name in ("place", "what", "time", "side", *keys, "arrival") if name in by.schema.names]
-    return rows.take(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in names]))
+    return rows.take(by_columns(by.select(names)))

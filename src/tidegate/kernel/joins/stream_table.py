@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints, some_rows
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
 from tidegate.kernel.exchange.packing import rows_of_joins
@@ -304,8 +304,7 @@ class StreamTableJoin(JoinOperator):
         keys = records.rows.select(self.layout.keys).take(pa.array(leaving))
         by |= {name: serial(keys[name]) for name in self.layout.keys}
         by["arrival"] = leaving
-        order = pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
-        return order.to_numpy()
+        return by_columns(pa.table(by)).to_numpy()
 
     # -- upgrades ----------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Hashes, Ints
 from tidegate.kernel.columns.hash64 import hash_rows
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
 
@@ -41,7 +41,7 @@ def key_hashes(layout: Layout, rows: pa.Table) -> Hashes:
 def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Array:
     """Indices that sort rows as they leave: by step, then by (buffer time, key)."""
     by: dict[str, Any] = {"s": step, "t": since} | {f"k:{n}": results.serial(rows[n]) for n in columns(layout)}
-    return pc.sort_indices(pa.table(by), sort_keys=[(name, "ascending") for name in by])
+    return by_columns(pa.table(by))
 
 
 class Names:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates import Overflow
 from tidegate.kernel.columns.arrays import array, as_schema, ints, raw, with_column
+from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.rows.closing import end_of_starts
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
@@ -100,7 +101,7 @@ def _in_order(layout: Layout, rows: pa.Table) -> pa.Array:
     """Indices that sort rows by the bounds of their windows (`Layout.window_order`), then by serialized key."""
     sortable = {name: rows[_BOUNDS[name]] for name in layout.window_order}
     sortable |= {name: serial(rows[name]) for name in layout.keys}
-    return pc.sort_indices(pa.table(sortable), sort_keys=[(name, "ascending") for name in sortable])
+    return by_columns(pa.table(sortable))
 
 
 def serial(column: pa.ChunkedArray) -> Any:
