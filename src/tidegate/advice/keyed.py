@@ -16,6 +16,7 @@ import numpy as np
 from tidegate.advice.ordered import place
 from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.runs import last_of_run, run_starts
 from tidegate.kernel.time import lateness
 from tidegate.spec.windows import KeyedWindows, SessionWindows, SlidingWindows, TimeWindows
 
@@ -100,8 +101,8 @@ def _sliding(d: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
 
 def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
     part = _parts(key, ts, gap)
-    low = np.flatnonzero(np.diff(part, prepend=-1))
-    high = np.flatnonzero(np.diff(part, append=-1)) + 1
+    low = run_starts(part)
+    high = np.flatnonzero(last_of_run(part)) + 1
     closing = earlier_ms(seen, gap)
     needed = _most(part, np.asarray(closing - ts, np.int64))
     # A neighbour must still be open when the second of the two arrives, whichever that is.

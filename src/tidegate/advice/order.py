@@ -19,6 +19,7 @@ import numpy as np
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Flags, Ints
+from tidegate.kernel.columns.runs import run_starts
 from tidegate.kernel.time.stream_time import NEVER, running_max
 
 SHORTEST_BATCH_MS = 1
@@ -98,7 +99,7 @@ def delivered(records: Arrived) -> tuple[Ints | None, int]:
     if records.arrival is None or not len(records.arrival):
         return records.arrival, 0
     order = np.lexsort((records.arrival, records.offset, records.partition))
-    starts = np.flatnonzero(np.diff(records.partition[order], prepend=-1))
+    starts = run_starts(records.partition[order])
     ready = np.empty_like(records.arrival)
     ready[order] = running_max(records.arrival[order], starts)
     return ready, int((ready > records.arrival).sum())
@@ -151,10 +152,10 @@ def _largest(
 ) -> tuple[Ints, Ints, tuple[int, Ints]]:
     """The stream time that each record sees, the largest timestamp of its partition, and both after the last record."""
     order = np.argsort(partition, kind="stable")
-    starts = np.flatnonzero(np.diff(partition[order], prepend=-1))
+    starts = run_starts(partition[order])
     own = np.empty_like(ts)
     own[order] = np.maximum(running_max(ts[order], starts), reached[partition[order]])
-    first = np.flatnonzero(np.diff(number, prepend=-1))
+    first = run_starts(number)
     ends = np.maximum.accumulate(np.concatenate(([before], np.maximum.reduceat(ts, first))))
     after = reached.copy()
     last = np.append(starts[1:], len(ts)) - 1

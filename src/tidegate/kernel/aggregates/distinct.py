@@ -10,6 +10,7 @@ from tidegate.kernel.aggregates.base import Accumulator, run_of_row, typed
 from tidegate.kernel.aggregates.ordered import list_array, list_parts
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.runs import last_of_run
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,8 +49,7 @@ class ApproxCountDistinct(Accumulator):
         rows = np.repeat(run_of_row(starts, len(lengths)), lengths)
         keys = np.sort(rows << _CODE_BITS | codes)
         registers = keys >> _RANK_BITS
-        highest = np.append(registers[1:] != registers[:-1], True)[: len(keys)]  # of equal registers the last
-        keys = keys[highest]
+        keys = keys[last_of_run(registers)]  # of equal registers the highest
         merged = np.bincount(keys >> _CODE_BITS, minlength=len(starts))
         return [list_array(merged, pa.array((keys & ((1 << _CODE_BITS) - 1)).astype(np.uint16)))]
 

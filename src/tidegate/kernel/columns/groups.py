@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.columns.factorize import dense, fits_table
+from tidegate.kernel.columns.runs import first_of_run, last_of_run
 
 _FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
@@ -101,7 +102,7 @@ def _filler(kind: pa.DataType, how: str) -> pa.Scalar:
 def previous_rows(codes: Ints) -> tuple[Ints, Any]:
     """For each row the previous row with the same code (0 if none), and whether there is one."""
     order = np.argsort(codes, kind="stable")
-    same = np.diff(codes[order], prepend=-1) == 0
+    same = ~first_of_run(codes[order])
     previous = np.zeros(len(codes), np.int64)
     previous[order[1:]] = order[:-1]
     has = np.zeros(len(codes), bool)
@@ -113,16 +114,16 @@ def place_in_group(codes: Ints) -> Ints:
     """For each row, the number of earlier rows with the same code."""
     order = np.argsort(codes, kind="stable")
     place = np.arange(len(codes))
-    begins = np.diff(codes[order], prepend=-1) != 0
+    begins = first_of_run(codes[order])
     found = np.empty(len(codes), np.int64)
     found[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     return found
 
 
 def last_rows(codes: Ints) -> Ints:
-    """The last row of each code, in the order of the rows; codes are not negative."""
+    """The last row of each code, in the order of the rows."""
     order = np.argsort(codes, kind="stable")
-    return np.sort(order[np.diff(codes[order], append=-1) != 0])
+    return np.sort(order[last_of_run(codes[order])])
 
 
 def neighbours(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:

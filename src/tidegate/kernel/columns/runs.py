@@ -5,15 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, concat_tables, pieces
+from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, pieces
 
 _FEWEST_ROWS = 1_024
 """Runs that have fewer rows on average are sorted: a table for each run would cost more."""
 
 
+def first_of_run(numbers: Ints) -> Flags:
+    """Whether each number is the first of a run of equal numbers."""
+    return np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+
+
+def last_of_run(numbers: Ints) -> Flags:
+    """Whether each number is the last of a run of equal numbers."""
+    return np.append(numbers[1:] != numbers[:-1], True)[: len(numbers)]
+
+
 def run_starts(numbers: Ints) -> Ints:
     """The places where runs of equal numbers begin."""
-    return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)[: len(numbers)]
+    return np.flatnonzero(first_of_run(numbers))
 
 
 def by_number(rows: pa.Table, numbers: Ints) -> dict[int, pa.Table]:

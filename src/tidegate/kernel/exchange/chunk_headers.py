@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.runs import run_starts
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time.stream_time import Chunk
 
@@ -90,6 +91,6 @@ def _parts(table: pa.Table | None, names: Sequence[str]) -> Iterable[tuple[int, 
         return
     number = ints(table["chunk"])
     rows = np.stack([ints(table[name]) for name in names], axis=1)
-    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    starts = run_starts(number)
     for start, part in zip(starts, np.split(rows, starts[1:]), strict=True):
         yield int(number[start]), part

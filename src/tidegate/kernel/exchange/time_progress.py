@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Hashes, Ints, ints
+from tidegate.kernel.columns.runs import first_of_run
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 
@@ -34,7 +35,7 @@ class TimeProgress:
 
         order  sorts the records by time; of several at one time the first one comes first
         """
-        first = order[np.append(True, np.diff(times[order]) != 0)[: len(order)]]
+        first = order[first_of_run(times[order])]
         return cls(times[first], keys[first])
 
     def before(self, now: int, times: Ints, keys: Hashes) -> tuple[Ints, Any]:
@@ -64,8 +65,7 @@ def first_records(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: I
     else:
         place = np.zeros(len(ts), np.int64)
         order = np.lexsort((keys, times))  # without an order ties are taken by key
-    new = np.append(True, (np.diff(chunk[order]) != 0) | (np.diff(times[order]) != 0))[: len(order)]
-    at = order[new]
+    at = order[first_of_run(chunk[order]) | first_of_run(times[order])]
     columns = {"chunk": chunk[at], "time": times[at], "seen": seen[at], "offset": place[at], "key": keys[at]}
     return pa.table(columns)
 
@@ -77,8 +77,7 @@ def growing(ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
         at = counted[np.unique(ts[counted], return_index=True)[1]]
         offset = np.zeros(len(ts), np.int64)
     else:
-        new = np.append(True, np.diff(chunk) != 0)[: len(ts)]
-        at = np.flatnonzero((ts == seen) & (new | (np.diff(seen, prepend=-1) > 0)))
+        at = np.flatnonzero((ts == seen) & (first_of_run(chunk) | (np.diff(seen, prepend=-1) > 0)))
     return pa.table({"chunk": chunk[at], "time": ts[at], "seen": seen[at], "offset": offset[at]})
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, show_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints, some_rows
+from tidegate.kernel.columns.runs import last_of_run
 from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch, JoinBatch, StreamsTime
@@ -348,7 +349,7 @@ class StreamTableJoin(JoinOperator):
 def _versions_within(begin: int, versions: Versions, codes: Ints) -> Ints:
     """The versions that a lookup may still find: history begins at `begin`."""
     order = np.lexsort((np.arange(len(codes)), versions.places, versions.times, codes))
-    ends = np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]
+    ends = last_of_run(codes[order])
     recent = versions.times[order] > begin
     # The last version before the history is the row at its beginning.
     base = ~recent & (ends | np.append(recent[1:], True)[: len(order)])

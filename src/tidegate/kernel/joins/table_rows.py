@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Flags, Hashes, Ints, concat_tables, flags, ints, some_rows
 from tidegate.kernel.columns.groups import last_rows
+from tidegate.kernel.columns.runs import last_of_run
 from tidegate.kernel.joins.arrivals import Arrived
 from tidegate.kernel.joins.joined_rows import conformed
 from tidegate.kernel.rows import grouping
@@ -150,7 +151,7 @@ def _search(codes: Ints, rank: Ints, wanted: Ints, ranks: Ints) -> Ints:
 def last_of_each(codes: Ints, places: Ints) -> Ints:
     """The index of the last version of each key, by place; of versions at one place, the one behind the others."""
     order = np.lexsort((places, codes))
-    return order[np.append(codes[order][1:] != codes[order][:-1], True)[: len(order)]]
+    return order[last_of_run(codes[order])]
 
 
 def find(tables: KeyedRuns, hashes: Hashes) -> pa.Table | None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, with_column
+from tidegate.kernel.columns.runs import first_of_run, last_of_run
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
@@ -202,7 +203,7 @@ def expire(
     never = len(clocks)
     reached = np.searchsorted(clocks, np.minimum(since, MAX_MS - limit_ms) + limit_ms, side="left")
     leaves_at = np.maximum(reached, np.maximum(step, 0))
-    last = np.append(code[1:] != code[:-1], True)[: len(code)]
+    first, last = first_of_run(code), last_of_run(code)
     if restarts:
         replaced_at = np.where(last, never, np.append(step[1:], never)[: len(code)])
         expired = (leaves_at < never) & (leaves_at < replaced_at)
@@ -212,10 +213,10 @@ def expire(
     alone = (step > 0) & (limit_ms == 0 and bool(np.all(leaves_at == np.maximum(step, 0))))
     parts = [(np.flatnonzero(alone), leaves_at[alone], since[alone])]
     waits: list[tuple[Ints, Ints]] = []
-    group = np.cumsum(np.append(True, last[:-1])[: len(code)])
+    group = np.cumsum(first)
     place = group * (never + 2) + step + 1
     ends = np.flatnonzero(last) + 1
-    at = np.flatnonzero(np.append(True, last[:-1])[: len(code)] & ~alone)
+    at = np.flatnonzero(first & ~alone)
     while len(at):
         leaves = leaves_at[at]
         upto = np.searchsorted(place, group[at] * (never + 2) + leaves + 1, side="right") - 1
@@ -240,9 +241,8 @@ def due_until(clock: int, limit_ms: int) -> int:
 def newest(code: Ints, since: Ints, restarts: bool) -> tuple[Ints, Ints]:
     """The last row of each key, and the buffer time of the key."""
     order = np.argsort(code, kind="stable")
-    heads = np.append(True, np.diff(code[order]) != 0)[: len(code)]
-    tails = np.append(heads[1:], True)[: len(code)]
-    return order[tails], since[order[tails] if restarts else order[heads]]
+    first, last = order[first_of_run(code[order])], order[last_of_run(code[order])]
+    return last, since[last if restarts else first]
 
 
 def waiting_since(rows: pa.Table, since: Ints) -> pa.Table:

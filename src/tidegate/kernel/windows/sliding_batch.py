@@ -29,7 +29,7 @@ from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.columns.runs import expanded
+from tidegate.kernel.columns.runs import expanded, first_of_run, run_starts
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
@@ -220,7 +220,7 @@ class _Contents:
 
     def block_starts(self) -> Ints:
         """The first record of each block that has one."""
-        return np.flatnonzero(np.diff(self.block, prepend=-1))
+        return run_starts(self.block)
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class _Shape:
         d, at = contents.difference, contents.at
         stored, reach = axis.at(stored_codes, starts), axis.at(stored_codes, newest)
 
-        first = np.diff(at, prepend=-1) > 0
+        first = first_of_run(at)
         times = at[first]
         lefts = axis.at(codes[first], np.maximum(ts[first] - d, 0))
         rights = times + 1
@@ -296,7 +296,7 @@ class _Pieces:
 
     def most(self, contents: _Contents, values: Ints) -> Ints:
         """The largest of the values (from 0 to the number of records) in each window; -1 if it has no record."""
-        n, number = len(values) + 1, np.cumsum(np.diff(contents.block, prepend=-1) > 0)
+        n, number = len(values) + 1, np.cumsum(first_of_run(contents.block))
         up, down = number * n, (int(number[-1]) - number) * n
         prefixes = np.maximum.accumulate(values + up) - up
         suffixes = (np.maximum.accumulate((values + down)[::-1]))[::-1] - down
@@ -467,7 +467,7 @@ class _Creations:
 
     @classmethod
     def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
-        first = np.diff(contents.at, prepend=-1) > 0
+        first = first_of_run(contents.at)
         times, arrival = contents.at[first], np.append(contents.arrival[first], _AFTER_ALL)
         before = np.where(shape.after_old, _STORED, arrival[_place(times, shape.place - 1)])
         left = arrival[_place(times, shape.place + contents.difference)]

@@ -28,6 +28,7 @@ from tidegate.advice.question import Question
 from tidegate.advice.results import RunningMax
 from tidegate.kernel.columns.arrays import Ints, ints, with_column
 from tidegate.kernel.columns.hash64 import hash_rows
+from tidegate.kernel.columns.runs import first_of_run
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.runtime.spark.frames.arrow import as_taken
@@ -230,7 +231,7 @@ def _edges(question: Question, facts: pa.Table, partitions: int, rows: int) -> I
         p, offset, first = (ints(facts[name]) for name in ("p", "offset", "first"))
         # The record with the smallest offset of a partition can be read first, and as soon as it arrives.
         order = np.lexsort((first, offset, p)) if question.offset is not None else np.lexsort((first, p))
-        new = order[np.diff(p[order], prepend=-1) != 0]
+        new = order[first_of_run(p[order])]
         edges = np.concatenate([edges, first[new] // trigger])
     return np.unique(edges)
 
