@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.arrays import Ints, array, ints
 from tidegate.kernel.time.lateness import class_of
 
 MOST_VALUES = 1 << 16
@@ -148,8 +148,7 @@ class Tally:
 
     def add_table(self, rows: pa.Table) -> Tally:
         """Add rows of SCHEMA, of any number of tallies, to this tally and return it."""
-        encoded = rows["name"].combine_chunks().dictionary_encode()
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        encoded = array(rows["name"]).dictionary_encode()
         codes, values, counts = ints(encoded.indices), ints(rows["value"]), ints(rows["count"])
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))

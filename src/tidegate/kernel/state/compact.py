@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Ints, Words, plain
+from tidegate.kernel.columns.arrays import Ints, Words, array, plain
 
 _MARK = b"tidegate.compact"
 _BASE = "offset"
@@ -140,8 +140,7 @@ def _by_number(column: pa.ChunkedArray) -> Any:
     """Dictionary-encoded strings, if that is smaller; any other column unchanged."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
-    found = column.combine_chunks().dictionary_encode()
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    found = array(column).dictionary_encode()
     distinct = len(found.dictionary)
     width = pa.uint8() if distinct <= 2**8 else pa.uint16() if distinct <= 2**16 else pa.int32()
     small = pa.DictionaryArray.from_arrays(found.indices.cast(width), found.dictionary)

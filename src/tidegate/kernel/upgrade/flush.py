@@ -227,5 +227,5 @@ def open_results(layout: Layout, state: State) -> Iterator[pa.Table]:
     """The results so far of every open window, as updates; `state` is already rewritten for the plan."""
     for rows in operator_of(layout).stored_rows(state):
         if "deleted" not in rows.schema.names:
-            rows = rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows))
+            rows = results.marked_live(rows)
         yield results.for_kind(layout, "updates", rows.sort_by([("ts", "ascending"), ("start", "ascending")]))

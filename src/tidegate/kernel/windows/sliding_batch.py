@@ -33,6 +33,7 @@ from tidegate.kernel.columns.runs import expanded, first_of_run, run_starts
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.suppress import prior_values
 from tidegate.kernel.time.stream_time import running_max
 from tidegate.spec.windows import SlidingWindows
@@ -363,7 +364,7 @@ def _rows(layout: Layout, states: _States, contents: _Contents, shape: _Shape) -
         else:
             merged = _merged(acc, state, states.stored, contents, shape, pieces)
         columns |= zip(names, merged, strict=True)
-    return _alive(pa.table(columns))
+    return marked_live(pa.table(columns))
 
 
 def _by_arrival(contents: _Contents) -> Ints:
@@ -499,10 +500,6 @@ def _updates(
     return after, made
 
 
-def _alive(rows: pa.Table) -> pa.Table:
-    return rows.append_column("deleted", pa.array(np.zeros(rows.num_rows, np.bool_)))
-
-
 def _every_update(
     layout: Layout, states: _States, contents: _Contents, shape: _Shape, created: _Creations
 ) -> tuple[pa.Table, _Made]:
@@ -531,7 +528,7 @@ def _every_update(
     for acc, names in zip(layout.accumulators, layout.states, strict=True):
         scanned = acc.scan_runs([column.take(pa.array(flat)) for column in states.columns(names)], starts)
         columns |= {name: column.take(pa.array(at)) for name, column in zip(names, scanned, strict=True)}
-    return _alive(pa.table(columns)), _Made.of(contents, shape, of, made_by, step)
+    return marked_live(pa.table(columns)), _Made.of(contents, shape, of, made_by, step)
 
 
 def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:

@@ -108,7 +108,7 @@ def _without_bytes(layout: Layout, rows: pa.Table) -> pa.Table:
 def _store_bounded(layout: Layout, state: State, start: int, rows: pa.Table) -> None:
     """Store the rows of a window with the bytes of each entry. Its old value is not known and counts nothing."""
     rows = unplaced(rows)
-    fresh = placed(rows.append_column("deleted", pa.repeat(pa.scalar(False), rows.num_rows)), start)
+    fresh = placed(results.marked_live(rows), start)
     sizes = strict_bound.waiting_bytes(layout, fresh)
     state.replace(start, rows.append_column("bytes", pa.array(sizes)))
     state.note(start, counts=int(sizes.sum()))
