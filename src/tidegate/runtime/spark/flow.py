@@ -24,6 +24,8 @@ from tidegate.runtime.spark.worker.wire import rows_of, wire_schema
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, formula
 
 Columns = Sequence[Column] | Mapping[str, Column]
+MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The argument of `DataFrame.mapInArrow`."""
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
 _PACKED_ON_SPARK = from_arrow_schema(_PACKED)
@@ -120,9 +122,7 @@ def _ticks(packed: DataFrame) -> DataFrame:
     return seconds.where(F.lit(False)).select(*nothing)
 
 
-def _blobs(
-    pack: Pack, names: Sequence[str], tasks: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _blobs(pack: Pack, names: Sequence[str], tasks: int) -> MapInArrow:
     of_tasks = task_numbers(tasks)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,9 +131,7 @@ def _blobs(
     return run
 
 
-def _blobs_and_counts(
-    pack: Pack, names: Sequence[str], tasks: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _blobs_and_counts(pack: Pack, names: Sequence[str], tasks: int) -> MapInArrow:
     of_tasks = task_numbers(tasks)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,9 +144,7 @@ def _blobs_and_counts(
     return run
 
 
-def _marked(
-    marks: Callable[[], Iterable[tuple[int, bytes]]], tasks: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _marked(marks: Callable[[], Iterable[tuple[int, bytes]]], tasks: int) -> MapInArrow:
     of_tasks = task_numbers(tasks)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
