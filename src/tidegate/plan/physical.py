@@ -112,12 +112,12 @@ class Operation:
 
     stream: Stream
     key: tuple[str, ...]
-    windows: Windows | None
-    aggregations: tuple[tuple[str, Aggregation], ...]
-    emits: str
-    caching: bool
-    buffer: StrictBuffer | None
     name: str
+    windows: Windows | None = None
+    aggregations: tuple[tuple[str, Aggregation], ...] = ()
+    emits: str = "updates"
+    caching: bool = False
+    buffer: StrictBuffer | None = None
     buffer_name: str = DEFAULT_STORE
     limits: tuple[Limit, ...] = ()
     deleted: str | None = None

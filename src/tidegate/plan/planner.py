@@ -98,11 +98,6 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
         return Operation(
             stream=aggregate.stream,
             key=aggregate.key,
-            windows=None,
-            aggregations=(),
-            emits="updates",
-            caching=False,
-            buffer=None,
             name=store,
             buffer_name=named,
             limits=limits,
@@ -112,13 +107,13 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     return Operation(
         stream=aggregate.stream,
         key=aggregate.key,
+        name=store,
         windows=aggregate.windows,
         aggregations=aggregate.aggregations,
         emits="final" if _final(aggregate, suppressions) else "updates",
         caching=aggregate.materialized.caching,
         # Behind an aggregation that emits on close, a buffer never holds anything.
         buffer=None if aggregate.emits_on_close else _bound(suppressions),
-        name=aggregate.materialized.name,
         buffer_name=named,
         limits=limits,
         retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
@@ -161,11 +156,6 @@ def _of_join(join: Join) -> Operation:
     return Operation(
         stream=join.stream,
         key=join.key,
-        windows=None,
-        aggregations=(),
-        emits="updates",
-        caching=False,
-        buffer=None,
         name=join.store,
         after=() if values is None else (values,),
         joined=join.joined,
