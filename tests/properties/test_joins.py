@@ -173,12 +173,12 @@ def test_late_records(case: Case, stream: list[tuple[str, Row]]) -> None:
 
 
 @st.composite
-def placed(draw: Any, self_join: bool) -> list[list[tuple[int, Row]]]:
+def placed(draw: Any, self_join: bool = False, latest: int = MAX_MS) -> list[list[tuple[int, Row]]]:
     """Batches of records of several partitions of both sides, each partition in offset order."""
     partitions = {side: draw(st.integers(1, 3)) for side in range(2)}
     offsets: Counter[tuple[int, int]] = Counter()
     batches: list[list[tuple[int, Row]]] = [[]]
-    for name, record in draw(records()):
+    for name, record in draw(records(latest=latest)):
         side = 0 if self_join else SIDES.index(name)
         partition = draw(st.integers(0, partitions[side] - 1))
         batches[-1].append((side, {**record, "partition": partition, "offset": offsets[side, partition]}))

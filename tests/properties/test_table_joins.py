@@ -23,12 +23,12 @@ from properties.test_joins import (
     Row,
     copies_of_workers,
     nonzero,
+    placed,
     records,
     small_sizes,
     span,
     static,
 )
-from tidegate.instants import MAX_MS
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
@@ -228,22 +228,6 @@ def test_another_grace_and_history_between_any_two_batches(
             wanted += oracle.change(case.history, case.grace)
     drops.update(driver.drops)
     assert nonzero(drops) == nonzero(oracle.drops)
-
-
-@st.composite
-def placed(draw: Any, latest: int = MAX_MS) -> list[list[tuple[int, Row]]]:
-    """Batches of records of several partitions of both sides, each partition in offset order."""
-    partitions = {side: draw(st.integers(1, 3)) for side in range(2)}
-    offsets: Counter[tuple[int, int]] = Counter()
-    batches: list[list[tuple[int, Row]]] = [[]]
-    for name, record in draw(records(latest=latest)):
-        side = SIDES.index(name)
-        partition = draw(st.integers(0, partitions[side] - 1))
-        batches[-1].append((side, {**record, "partition": partition, "offset": offsets[side, partition]}))
-        offsets[side, partition] += draw(st.sampled_from([1, 1, 3]))
-        if draw(st.integers(0, 4)) == 0:
-            batches.append([])
-    return [batch for batch in batches if batch]
 
 
 def valid(case: Case, side: int, record: Row) -> bool:

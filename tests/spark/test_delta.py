@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import tidegate as tg
 from spark.replay import collect
 from spark.test_files import drained
-from spark.test_files_in_order import flat
+from spark.test_files_in_order import final, flat
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.delta.log import Log
 from tidegate.runtime.spark.delta.table import Columns, Table
@@ -105,13 +105,6 @@ class Writer:
 
 def record(minute: int, n: int = 0, user: str = "A", **more: Any) -> dict[str, Any]:
     return {"user": user, "ts": datetime(2026, 1, 1, 0, minute, tzinfo=UTC), "n": n, **more}
-
-
-def final(stream: tg.KStream) -> DataFrame:
-    windows = tg.TimeWindows.of_size_and_grace("2 minutes", "30 seconds")
-    totals = stream.group_by_key().windowed_by(windows).agg(n=tg.count(), last=tg.last("n"))
-    rows: DataFrame = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())).to_df()
-    return rows
 
 
 def source(spark: SparkSession, writer: Writer, **options: str) -> tg.KStream:
