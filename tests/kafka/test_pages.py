@@ -29,7 +29,7 @@ from docs.reference import Name, in_lane
 from kafka.apicurio import Apicurio
 from kafka.broker import Broker
 from kafka.client import Client
-from sinks.server import NoPostgresError, Server, programs
+from sinks.server import postgres
 from spark.alerts import as_it_was, build
 from tidegate.runtime.spark.kafka import formats
 
@@ -122,15 +122,6 @@ def shop(spark: SparkSession, client: Client, broker: Broker) -> Iterator[Shop]:
         yield Shop(spark, client, broker.servers, running.url)
     for topic in topics:
         client.remove(topic)
-
-
-def postgres() -> Server:
-    """A PostgreSQL for the page whose table goes to a database."""
-    try:
-        programs()
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
-    return Server()
 
 
 @pytest.mark.parametrize("page", pages_of("kafka"), ids=lambda page: str(page.relative_to(ROOT)))

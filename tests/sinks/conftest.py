@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sinks.server import NoPostgresError, Server
+from sinks.server import Server, postgres
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     pytest.importorskip("psycopg")
-    try:
-        with Server() as running:
-            yield running
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
+    with postgres() as running:
+        yield running

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 USER = "postgres"
 START_SECONDS = 60
 
@@ -126,3 +128,12 @@ class Server:
             [str(self._bin / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"], check=False
         )
         return done.returncode == 0
+
+
+def postgres() -> Server:
+    """The server for a test, which is skipped where PostgreSQL is not installed."""
+    try:
+        programs()
+    except NoPostgresError as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+    return Server()

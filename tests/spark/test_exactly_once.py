@@ -15,7 +15,7 @@ import psycopg
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sinks.server import NoPostgresError, Server
+from sinks.server import postgres
 from spark.test_example import load
 
 pytestmark = pytest.mark.spark
@@ -26,11 +26,8 @@ FINAL = [("north", 0, 1, 5), ("north", 1, 1, 7), ("south", 1, 1, 2)]
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    try:
-        with Server() as running:
-            yield running.url
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
+    with postgres() as running:
+        yield running.url
 
 
 def test_the_example_puts_each_output_into_its_sink(spark: SparkSession, url: str, tmp_path: Path) -> None:

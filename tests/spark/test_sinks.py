@@ -27,7 +27,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sinks.server import NoPostgresError, Server
+from sinks.server import Server, postgres
 from spark.replay import FIRST_FILE_S, schema_of, table_of
 from tidegate.runtime.spark.sinks import staging
 from tidegate.testing import TopologyTestDriver
@@ -49,11 +49,8 @@ BATCHES = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    try:
-        with Server() as running:
-            yield running
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
+    with postgres() as running:
+        yield running
 
 
 @dataclass

@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField
 from docs.lanes import in_lanes, pages_of
 from docs.pages import run
 from docs.reference import Name, in_lane
-from sinks.server import NoPostgresError, Server
+from sinks.server import Server, postgres
 from spark import alerts
 from spark.alerts import Alerts, build, counted
 from tidegate.runtime.spark.sinks.outputs import Rows
@@ -34,11 +34,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    try:
-        with Server() as running:
-            yield running
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL: {error}")
+    with postgres() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
