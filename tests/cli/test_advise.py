@@ -140,6 +140,20 @@ def test_what_python_refuses(table: pa.Table) -> None:
         tg.advise(holes, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
 
 
+@pytest.mark.parametrize("name", ["start", "end"])
+def test_an_alert_over_two_columns_of_one_name_is_refused(name: str) -> None:
+    """Rows of a result have the bounds of their window under these names, which took the place of the key."""
+    rows = pa.table({name: ["x", "y"], "k": ["x", "y"], "ts": [1, 2]})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    with pytest.raises(DefinitionError, match=f"two columns called '{name}'.*Rename"):
+        tg.advise(rows, key=name, timestamp="ts", windows=windows, alert=f"{name} == 'x'")
+    aggregates = {name: tg.count()}
+    with pytest.raises(DefinitionError, match=f"two columns called '{name}'.*Rename"):
+        tg.advise(rows, key="k", timestamp="ts", windows=windows, aggregates=aggregates, alert=f"{name} > 5")
+    for asked in ({"key": name}, {"key": "k", "aggregates": aggregates}):
+        assert tg.advise(rows, timestamp="ts", windows=windows, **asked).records == 2
+
+
 def test_files(table: pa.Table, tmp_path: Path) -> None:
     """One table in each format, in several files, and with times as text."""
     half = table.num_rows // 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ _COMPARED = {
     ast.NotEq: pc.not_equal,
 }
 _COMPUTED = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
+_BOUNDS = ("start", "end")
+"""The bounds of the window of a result, in the form of predicates."""
 _LARGEST = 2**63 - 1
 """The largest number of a column of whole numbers."""
 
@@ -77,7 +79,7 @@ class Alerting:
 
 def _shown(layout: Layout, rows: pa.Table) -> pa.Table:
     """Final rows in the form of predicates: key columns, `start` and `end` (ms), aggregates."""
-    names = {**{name: public_name(name) for name in layout.op.key}, START: "start", END: "end"}
+    names = {name: public_name(name) for name in layout.op.key} | dict(zip((START, END), _BOUNDS, strict=True))
     names |= {name: name for name, _ in layout.op.aggregations}
     return pa.table({shown: rows[name] for name, shown in names.items()})
 
@@ -144,6 +146,16 @@ def check_predicate(predicate: Predicate) -> None:
             f'`alert` is {predicate!r} ({type(predicate).__name__}). Give a text such as "count < 10", an expression '
             "of pyarrow.compute, or a function of an Arrow table that gives a boolean for each row."
         )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise DefinitionError if a key column or an aggregate, among `names`, has the name of a bound of the window."""
+    for name in names:
+        if name in _BOUNDS:
+            raise DefinitionError(
+                f"`alert` would read two columns called {name!r}: a key column or an aggregate, and a bound of the "
+                f"window ({', '.join(_BOUNDS)}). Rename the key column or the aggregate, for example to '{name}_in'."
+            )
 
 
 def count_alerts(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tidegate import dsl
-from tidegate.advice.alerts import Predicate, check_predicate
+from tidegate.advice.alerts import Predicate, check_names, check_predicate
 from tidegate.advice.keyed import AdvisedWindows
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import ROUND_MS, Duration, duration_ms, show_ms
@@ -98,6 +98,7 @@ class Question:
                 )
         if alert is not None:
             check_predicate(alert)
+            check_names((*keys, *aggregates))
         made = cls(
             keys,
             timestamp,
