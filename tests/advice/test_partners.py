@@ -64,7 +64,7 @@ def test_windows_find_what_every_pair_says(seed: int) -> None:
 
     whole = float("inf")
     assert advice.partnered == found(whole, whole)
-    for before, after in ((0, 0), (3, 0), (0, 50), (7, 7), (1_000, 10)):
+    for before, after in ((0, 0), (3, 0), (0, 50), (7, 7), (1_000, 10), (-3, 50), (1_000, -5), (-9, 2)):
         assert advice.found(before, after) == found(before, after)
         assert advice.pairs(before, after) == sum(partners(one, right, before, after) for one in left)
     for cost in advice.costs:

@@ -317,6 +317,9 @@ class Sides:
         """Nothing to prepare: all records are in memory."""
 
     def found(self, before_ms: int, after_ms: int) -> int:
+        if min(before_ms, after_ms) < 0:  # the nearest partner of a direction may be too near
+            low, high = self.within(before_ms, after_ms)
+            return int((high > low).sum())
         within = (self.earlier <= before_ms) | (self.later <= after_ms)
         return int((within & (np.minimum(self.earlier, self.later) < MAX_MS)).sum())
 
@@ -326,8 +329,9 @@ class Sides:
 
     def within(self, before_ms: int, after_ms: int) -> tuple[Ints, Ints]:
         """The range of each left record's partners, [low, high), in the right records ordered by key and time."""
+        low = self._place(ints(pa.array(earlier_ms(self.ts, before_ms))), behind=False)
         high = self._place(ints(pa.array(later_ms(self.ts, after_ms))), behind=True)
-        return self._place(ints(pa.array(earlier_ms(self.ts, before_ms))), behind=False), high
+        return low, np.maximum(low, high)
 
 
 def _behind(skipped: list[str]) -> str:
