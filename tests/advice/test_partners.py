@@ -201,6 +201,26 @@ def test_nobody_has_a_partner() -> None:
         assert "0 left records have a right one" in str(advice)
 
 
+def test_keys_of_two_types_meet_only_if_they_are_equal() -> None:
+    """A key is no other one because its type is wider, and no text is a number, whichever side is the left one."""
+
+    def of(keys: list[Any], kind: pa.DataType) -> pa.Table:
+        return pa.table({"k": pa.array(keys, kind), "ts": [1] * len(keys)})
+
+    for one, other, partnered in (
+        (of([1, 2], pa.int32()), of([1, 2**40], pa.int64()), 1),
+        (of([0.1, 0.5], pa.float32()), of([0.1, 0.5], pa.float64()), 1),
+        (of(["a"], pa.string()), of(["a"], pa.large_string()), 1),
+        (of([None], pa.null()), of([1], pa.int64()), 0),
+    ):
+        for sides in ((one, other), (other, one)):
+            assert tg.advise_join(*sides, key="k", timestamp="ts").partnered == partnered
+    text, number = of(["1"], pa.string()), of([1], pa.int64())
+    for sides in ((text, number), (number, text)):
+        with pytest.raises(tg.DefinitionError, match="have different types"):
+            tg.advise_join(*sides, key="k", timestamp="ts")
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(tg.DefinitionError, match="`target` is 1"):
         asked([("a", 1)], [("a", 1)], target=1)

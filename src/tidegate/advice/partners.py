@@ -168,7 +168,7 @@ def advise_sides(
     recorded = [Recorded.of(one, table) for one, table in zip(asked, (left, right), strict=True)]
     keys = [one.rows.select([name for name in one.rows.schema.names if name.startswith("k:")]) for one in recorded]
     try:
-        codes, _ = numbered_keys(pa.concat_tables([keys[0], keys[1].cast(keys[0].schema)]))
+        codes, _ = numbered_keys(pa.concat_tables(keys, promote_options="permissive"))
     except pa.ArrowException as error:
         raise other_types(keys[0].schema.types, keys[1].schema.types, str(error)) from None
     split = len(recorded[0].arrived.ts)
