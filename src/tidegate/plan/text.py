@@ -8,6 +8,7 @@ from tidegate.instants import show_ms
 from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
 from tidegate.plan.planner import operation
 from tidegate.spec.columns import public_key
+from tidegate.spec.joined import SIDES
 
 
 def headline(table: Plan) -> str:
@@ -75,6 +76,7 @@ def describe(table: Plan) -> str:
             f"Table {table.stream.name}",
             f"key      {', '.join(public_key(table.key))}",
             f"time     {table.stream.timestamp}",
+            *([] if table.deleted is None else [f"deleted  where {table.deleted} is true"]),
         )
         return "\n".join(lines)
     add(
@@ -82,6 +84,7 @@ def describe(table: Plan) -> str:
         f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
         *([f"windows  {table.windows}", f"grace    {show_ms(table.windows.grace_ms)}"] if table.windows else []),
         f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
+        *([] if table.expects is None else ["expects  keys that get a row in every window"]),
         f"spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {stateful}",
     )
     add(f"GroupBy {', '.join(public_key(table.key))}")
@@ -100,6 +103,8 @@ def _join_lines(join: Join) -> list[str]:
     lines = [f"{type(joined).__name__}Join {join.name}"]
     lines.append(f"   how      {joined.how}{' join with itself' if joined.self_join else ''}")
     lines += [f"   {name:<8} {said}" for name, said in joined.shown.items()]
+    deleted = zip(SIDES, join.deletions, strict=True)
+    lines += [f"   deleted  where {name} of the {side} side is true" for side, name in deleted if name is not None]
     lines += [f"   clock    {line}" for line in join.clock.lines()]
     lines.append("   spark    mapInArrow (packs records of both sides), transformWithStateInPandas")
     return [*lines, *(line for side in join.sides for line in _below(_input_lines(side)))]

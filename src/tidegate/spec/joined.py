@@ -94,7 +94,8 @@ class Joined:
     @property
     def shown(self) -> dict[str, str]:
         """Settings besides `how` that `describe()` shows, by name."""
-        return {}
+        suffixes = {} if self.suffixes is None else {"suffixes": " and ".join(map(repr, self.suffixes))}
+        return suffixes if self.values is None else suffixes | {"values": str(self.values)}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class StreamStream(Joined):
 
     @property
     def shown(self) -> dict[str, str]:
-        return self.identity
+        return self.identity | super().shown
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class StreamTable(Joined):
     @property
     def shown(self) -> dict[str, str]:
         row = "the latest one" if self.history_ms is None else f"as of the record, {show_ms(self.history_ms)} back"
-        return {"row": row, "grace": show_ms(self.grace_ms)}
+        return {"row": row, "grace": show_ms(self.grace_ms)} | super().shown
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -224,12 +225,17 @@ class TableTable(Joined):
 
     @property
     def identity(self) -> dict[str, str]:
-        histories = {
-            f"{side} table": f"versions of {show_ms(history)}"
-            for side, history in zip(SIDES, self.histories, strict=True)
-            if history is not None
-        }
-        return {"table": "two tables"} | histories
+        return {"table": "two tables"} | {f"{side} table": versions for side, versions in self._versions.items()}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        return self._versions | super().shown | ({} if self.caching else {"emits": "every update"})
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        """How long the table of a side keeps versions, by the name of the side; without tables that keep none."""
+        sides = zip(SIDES, self.histories, strict=True)
+        return {side: f"versions of {show_ms(history)}" for side, history in sides if history is not None}
 
     @property
     def settings(self) -> dict[str, Any]:
