@@ -82,6 +82,19 @@ def test_an_append_has_the_rows_at_hand_and_aside_once(tmp_path: Path, scheme: s
     assert list((tmp_path / "t" / "_tidegate").rglob("*.parquet")) == []
 
 
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+def test_rows_that_tasks_of_a_failed_first_batch_put_aside_are_gone_with_the_next_start(
+    tmp_path: Path, scheme: str, mode: str
+) -> None:
+    """The first batch may be the largest: each start that failed left its files, and a full disk became no emptier."""
+    target = made(f"{scheme}{tmp_path}/t", mode)
+    for _ in range(2):
+        target.begin("q")
+        assert list(tmp_path.rglob("_tidegate/**/*.parquet")) == []
+        staged(target, rows(("a", 1)), rows(("b", 2)))
+
+
 @pytest.mark.parametrize("scheme", ["", "file://", "file:"], ids=["folder", "store", "as Hadoop writes it"])
 def test_an_upsert_replaces_and_deletes(tmp_path: Path, scheme: str) -> None:
     target = made(f"{scheme}{tmp_path}/t", "upsert")

@@ -251,8 +251,7 @@ class DeltaTarget(Target):
             # A commit without rows: it fails if the other query commits at the same time, which is refused from now on.
             properties = _properties({self._newest_query: number_of(query)})
             package().write_deltalake(table, _no_rows(table), mode="append", commit_properties=properties)
-        if self.rows.upserts or table.transaction_version(self._application(query)) is not None:
-            self._clean(query)
+        self._clean(query)
 
     def _is_of_another(self, table: Any, query: str) -> bool:
         """Whether the newest query of this name is another one."""
