@@ -644,6 +644,28 @@ def test_a_checkpoint_whose_files_are_gone(tmp_path: Path) -> None:
         Log(Root(f"file:{writer.path}")).snapshot()
 
 
+@pytest.mark.parametrize(
+    ("kind", "most", "message"),
+    [
+        (
+            "whole",
+            0,
+            r"The file \S*/_delta_log/\S*1\.checkpoint\.parquet of a checkpoint of the table cannot be read: ",
+        ),
+        ("uuid", 50, r"The file \S*\.parquet of a checkpoint of the table cannot be read: "),
+        ("json", 0, r"does not have the columns of version 1: a file of it is empty or ends in the middle"),
+    ],
+)
+def test_a_checkpoint_that_a_full_disk_has_cut_off_is_named(tmp_path: Path, kind: str, most: int, message: str) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)])
+    write_checkpoint(writer, kind)
+    (file,) = (writer.path / "_delta_log").glob("*.checkpoint.*")
+    file.write_bytes(file.read_bytes()[:most])
+    with pytest.raises(InputError, match=message):
+        Log(Root(f"file:{writer.path}")).snapshot()
+
+
 def test_a_column_by_number_that_came_later_is_null_where_the_file_has_no_other(tmp_path: Path) -> None:
     """The file has none of the columns that are read; its rows count."""
     path = tmp_path / "old.parquet"

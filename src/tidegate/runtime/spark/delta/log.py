@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from tidegate.errors import InputError
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.files.stores import Root
@@ -132,6 +134,11 @@ class Log:
                 raise self.lost(found.version + 1)
             found.apply(commit.actions)
             found.version += 1
+        if not found.metadata:
+            raise InputError(
+                f"The log of {self.root.uri} does not have the columns of version {version}: a file of it is empty or "
+                "ends in the middle. Put a whole one in its place, and start the query again."
+            )
         return found
 
     def lost(self, version: int) -> InputError:
@@ -173,12 +180,20 @@ class Log:
         if name.endswith(".json"):
             yield from (action for action in self._of_lines(name) if not action.keys().isdisjoint(_IN_FORCE))
             return
-        with self.root.opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
-            columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol", "sidecar.path"]
-            batches = file.iter_batches(1 << 14, columns=columns)
-            for batch in all_rows(batches, file.metadata.num_rows, f"{LOG}/{name}"):
-                for row in batch.to_pylist():
-                    yield {kind: _plain(of) for kind, of in row.items() if of is not None}
+        try:
+            with self.root.opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
+                columns = [*(f"add.{each}" for each in _ADD), "metaData", "protocol", "sidecar.path"]
+                batches = file.iter_batches(1 << 14, columns=columns)
+                for batch in all_rows(batches, file.metadata.num_rows, f"{LOG}/{name}"):
+                    for row in batch.to_pylist():
+                        yield {kind: _plain(of) for kind, of in row.items() if of is not None}
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                f"The file {self.root.named(f'{LOG}/{name}')} of a checkpoint of the table cannot be read: {error}. "
+                "Put a whole one in its place, or write a checkpoint anew, and start the query again."
+            ) from error
 
     def _of_lines(self, name: str) -> Iterator[Action]:
         """The actions of a file with one in each line. Raises FileNotFoundError, and InputError for other lines."""
