@@ -190,6 +190,32 @@ def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:
     assert not list(registry.collect())
 
 
+def test_the_port_is_free_again_though_spark_has_ended() -> None:
+    """As behind `spark.stop()` or a process of Java that was killed: the next session serves under the same port."""
+
+    class Ended:
+        """A session that ends behind so many questions."""
+
+        def __init__(self, questions: int) -> None:
+            self.questions = questions
+
+        @property
+        def streams(self) -> Any:
+            self.questions -= 1
+            if self.questions < 0:
+                raise ConnectionRefusedError("Spark has ended")
+            return SimpleNamespace(addListener=lambda one: None, removeListener=lambda one: None)
+
+    ended: Any = Ended(1)
+    goes_on: Any = Ended(2)
+    server = serve(ended, 0)
+    with pytest.raises(ConnectionRefusedError, match="Spark has ended"):
+        server.close()
+    with pytest.raises(ConnectionRefusedError, match="Spark has ended"):
+        serve(ended, server.port)
+    serve(goes_on, server.port).close()
+
+
 def test_an_address_of_ipv6_has_brackets() -> None:
     server = Server(Listener(), "::1", 9464, None, None, lambda: None)  # type: ignore[arg-type]
     assert (server.page, server.url) == ("http://[::1]:9464/", "http://[::1]:9464/metrics")

@@ -96,10 +96,10 @@ class Server:
             server.close()
             ```
         """
-        self._spark.streams.removeListener(self.listener)
         self._unregister()
         self._server.shutdown()
         self._server.server_close()
+        self._spark.streams.removeListener(self.listener)  # last: it fails if Spark's process is gone
 
 
 def serve(
@@ -135,11 +135,12 @@ def serve(
     registry = CollectorRegistry() if registry is None else registry
     kind = _IPv6 if ":" in host else _Threads
     answers = application(listener, make_wsgi_app(registry), local=host in _LOOPBACK)
+    streams = spark.streams  # first: it fails if the session has stopped
     server = make_server(host, port, answers, kind, _Quiet)
     collector = Collector(listener)
     registry.register(collector)
     Thread(target=server.serve_forever, name="tidegate metrics", daemon=True).start()
-    spark.streams.addListener(listener)
+    streams.addListener(listener)
     return Server(listener, host, server.server_port, spark, server, partial(_unregister, registry, collector))
 
 
