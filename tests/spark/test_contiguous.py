@@ -82,9 +82,15 @@ def test_columns_of_other_names(topic: Callable[..., DataFrame]) -> None:
     assert not reads_contiguously(renamed, "p", "nothing")
 
 
-@pytest.mark.parametrize("subscribe", [None, "clicks,views"])
-def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataFrame], subscribe: str | None) -> None:
-    assert not reads_contiguously(topic(subscribe))
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataFrame]) -> None:
+    assert not reads_contiguously(topic(None))
+    several = topic("clicks,views")
+    with pytest.warns(tg.TidegateWarning, match=r"reads the topics 'clicks,views', and its column .value. has the par"):
+        assert not reads_contiguously(several)
+    # The code that the warning recommends.
+    named = several.withColumn("topic", F.lit("clicks")).withColumn("value", F.concat_ws("-", "topic", "value"))
+    assert not reads_contiguously(named)
 
 
 def test_other_sources_promise_nothing(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tidegate.errors import warn
 from tidegate.runtime.spark.frames.declared import is_streaming
 
 SOURCES = ("kafka",)
@@ -25,30 +26,47 @@ _KEEPS_ROWS = ("Project", "Filter", "SubqueryAlias", "CollectMetrics", "EventTim
 
 
 def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
-    """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known."""
+    """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known.
+
+    Warns if the partitions are those of several topics, which number them alike.
+    """
     if partition is None or offset is None or not is_streaming(frame):
         return False
     try:
         plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
-        return _reads_contiguously(plan, _output(plan, partition), _output(plan, offset))
+        options = _options(plan, _output(plan, partition), _output(plan, offset))
+        if options is None:
+            return False
+        topics = options.get("subscribe") or options.get("subscribePattern")
     except (AttributeError, NotImplementedError, Py4JError, PySparkException):
         return False  # Spark Connect shows no plan, and another version may show it otherwise
+    if topics is not None and not _one_topic(options):
+        warn(
+            f"The source reads the topics {topics!r}, and its column {partition!r} has the partitions of all of them: "
+            "records of partition 0 of one topic and of another count as records of one partition, so they can "
+            "be late by each other, and no slow one is waited for. Use tg.kafka.source, or "
+            f'df.withColumn("{partition}", F.concat_ws("-", "topic", "{partition}")).'
+        )
+    return _one_topic(options)
 
 
-def _reads_contiguously(plan: Any, partition: int | None, offset: int | None) -> bool:
-    """`partition` and `offset` are ids of columns, which stay the same on their way through the plan."""
+def _options(plan: Any, partition: int | None, offset: int | None) -> Any:
+    """The options of the source whose own partition and offset these columns are; None if they are not.
+
+    `partition` and `offset` are ids of columns, which stay the same on their way through the plan.
+    """
     while partition is not None and offset is not None:
         kind = _kind(plan)
         if kind == "StreamingRelationV2":
             named = (_output(plan, PARTITION), _output(plan, OFFSET))
-            return plan.sourceName() in SOURCES and _one_topic(plan.extraOptions()) and (partition, offset) == named
+            return plan.extraOptions() if plan.sourceName() in SOURCES and (partition, offset) == named else None
         if kind not in _KEEPS_ROWS:
-            return False
+            return None
         if kind == "Project":
             given = _each(plan.projectList())
             partition, offset = _source_of(given, partition), _source_of(given, offset)
         plan = plan.child()
-    return False
+    return None
 
 
 def _one_topic(options: Any) -> bool:
