@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -271,6 +272,21 @@ def test_functions_with_more_data_than_spark_hands_over(source: DataFrame, event
         str(caught.value),
     )
     assert counted(events).to_df().collect() == []  # functions of static frames may be broadcasts
+
+
+@pytest.mark.parametrize("value", ["a lock", "a frame"])
+def test_functions_that_refer_to_what_cannot_be_pickled(source: DataFrame, events: DataFrame, value: str) -> None:
+    given: Any = {"a lock": Lock(), "a frame": events}[value]
+
+    def kept(frame: DataFrame) -> tg.KStream:
+        return stream(frame).filter(lambda row: row["amount"] != given)
+
+    plans: list[Callable[[DataFrame], Any]] = [kept, lambda frame: kept(frame).group_by_key().count()]
+    for plan in plans:
+        for frame in (source, events):
+            with pytest.raises(tg.DefinitionError) as caught:
+                plan(frame).to_df()
+            assert re.match(r"A function of the plan over 'stream' refers to a value that cannot be", str(caught.value))
 
 
 def test_a_stream_without_partition_and_offset_warns(source: DataFrame, events: DataFrame) -> None:

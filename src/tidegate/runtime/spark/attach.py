@@ -11,7 +11,6 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
@@ -38,7 +37,7 @@ from tidegate.runtime.spark.frames.names import check_apart, col
 from tidegate.runtime.spark.frames.public import public, public_names
 from tidegate.runtime.spark.raw import Counts, Raw, RowDecoder, columns_read
 from tidegate.runtime.spark.session import config
-from tidegate.runtime.spark.stateless import check_typed, stepped
+from tidegate.runtime.spark.stateless import check_typed, pickled, stepped
 from tidegate.runtime.spark.tasks import place_of
 from tidegate.runtime.spark.worker import text_of_times as times
 from tidegate.runtime.spark.worker.garbage import spare_modules
@@ -235,8 +234,9 @@ def _operate(
         check_apart(values, frame.sparkSession, f"A row that the operator of {op.stream.name!r} emits has")
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     stage = SparkStage(Stage(layout, tasks, keys, drains), text)
+    size = len(pickled(stage, op.stream.name))
     if streaming:
-        _check_size(stage, frame.sparkSession)
+        _check_size(size, op.stream.name, frame.sparkSession)
     out = flow(
         [
             entry.packed(layout.of_input(edge, entry.schema), tasks)
@@ -383,13 +383,12 @@ def _shipped(keys: bytes) -> bytes:
     return keys
 
 
-def _check_size(stage: SparkStage, spark: SparkSession) -> None:
-    """Raise DefinitionError if Spark would ship `stage` as a broadcast (`worker.processor.Stage`)."""
+def _check_size(size: int, name: str, spark: SparkSession) -> None:
+    """Raise DefinitionError if Spark would ship a stage of so many bytes as a broadcast (`worker.processor.Stage`)."""
     most = config.largest_function(spark)
-    size = len(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
     if most is not None and size > most:
         raise DefinitionError(
-            f"The operator of {stage.stage.layout.op.stream.name!r} takes {size:,} bytes pickled, with its functions "
+            f"The operator of {name!r} takes {size:,} bytes pickled, with its functions "
             f"and the data that they refer to, and Spark hands a stateful operator at most {most:,}. Let functions "
             "refer to less: join large data with the records before tg.stream, or import it from a module of the "
             f'workers. Or set {config.LARGEST_FUNCTION} to more before Spark starts, for example to "16m".'

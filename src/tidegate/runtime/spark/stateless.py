@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, NullType, NumericType
@@ -68,6 +69,7 @@ def _of_one(stream: Stream) -> DataFrame:
     given, names = numbered(frame)
     given = known_by_name(given, numbers(names))
     stepper = _Stepper(stream.steps, arrived, schema)
+    pickled(stepper, stream.name)
     return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
 
 
@@ -97,6 +99,22 @@ class _Stepper:
             rows = map_filter.apply_steps(self.steps, records)
             done = as_schema(rows.select(self.schema.names), self.schema)
             yield from renamed(done.to_batches(), numbered_names)
+
+
+def pickled(what: object, name: str) -> bytes:
+    """`what` as it travels to the workers, with the functions of a plan over the stream `name`.
+
+    Raises DefinitionError if a function refers to a value that cannot travel.
+    """
+    try:
+        made: bytes = cloudpickle.dumps(what)  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever the value raises, Spark's session and DataFrames among them
+        raise DefinitionError(
+            f"A function of the plan over {name!r} refers to a value that cannot be pickled for the workers: {error}. "
+            "Let it refer to no session, DataFrame, lock, open file or connection: make such a value inside the "
+            "function, or import it there from a module."
+        ) from error
+    return made
 
 
 def check_typed(given: Iterable[Step]) -> None:
