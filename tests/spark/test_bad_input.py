@@ -128,14 +128,14 @@ def test_a_column_to_group_by_or_to_aggregate_that_does_not_exist(events: DataFr
 @pytest.mark.parametrize(
     ("kind", "cast", "more"),
     [
-        ("string", 'df.withColumn("ts", F.to_timestamp("ts"))', ""),
+        ("string", 'df.withColumn("ts", F.to_timestamp_ltz("ts"))', ""),
         (
             "timestamp_ntz",
-            'df.withColumn("ts", F.col("ts").cast("timestamp"))',
+            'df.withColumn("ts", F.col("ts").cast("timestamp_ltz"))',
             ", read in the time zone of the session",
         ),
         ("bigint", 'df.withColumn("ts", F.timestamp_millis("ts"))', " if it holds epoch milliseconds"),
-        ("date", 'df.withColumn("ts", F.col("ts").cast("timestamp"))', ""),
+        ("date", 'df.withColumn("ts", F.col("ts").cast("timestamp_ltz"))', ""),
     ],
 )
 def test_a_timestamp_that_is_none_and_the_cast_to_write(spark: SparkSession, kind: str, cast: str, more: str) -> None:
@@ -143,8 +143,10 @@ def test_a_timestamp_that_is_none_and_the_cast_to_write(spark: SparkSession, kin
     with pytest.raises(tg.DefinitionError) as caught:
         tg.stream(frame, key="user", timestamp="ts")
     assert str(caught.value) == f"The timestamp column 'ts' is {kind}, not a timestamp. Use {cast}{more}."
-    # The code that the message recommends is accepted.
-    assert tg.stream(eval(cast, {"df": frame, "F": F}), key="user", timestamp="ts")
+    # The code that the message recommends is accepted, whatever a timestamp is for the session.
+    for default in ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ"):
+        with setting(spark, "spark.sql.timestampType", default):
+            assert tg.stream(eval(cast, {"df": frame, "F": F}), key="user", timestamp="ts")
 
 
 @pytest.mark.parametrize("name", ["window", "timestamp", "deleted", "output"])

@@ -74,16 +74,16 @@ def _key(name: str, kind: DataType) -> None:
 def _timestamp(name: str, kind: DataType) -> None:
     if isinstance(kind, TimestampType):
         return
+    # What "timestamp" and to_timestamp mean is a setting of the session (spark.sql.timestampType).
     if isinstance(kind, TimestampNTZType):
-        cast = (
-            f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp")), read in the time zone of the session'
-        )
+        cast = f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp_ltz"))'
+        cast += ", read in the time zone of the session"
     elif isinstance(kind, LongType):
         cast = f'df.withColumn("{name}", F.timestamp_millis({spelled(name)})) if it holds epoch milliseconds'
     elif isinstance(kind, StringType):
-        cast = f'df.withColumn("{name}", F.to_timestamp({spelled(name)}))'
+        cast = f'df.withColumn("{name}", F.to_timestamp_ltz({spelled(name)}))'
     else:
-        cast = f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp"))'
+        cast = f'df.withColumn("{name}", F.col({spelled(name)}).cast("timestamp_ltz"))'
     raise DefinitionError(f"The timestamp column {name!r} is {kind.simpleString()}, not a timestamp. Use {cast}.")
 
 
