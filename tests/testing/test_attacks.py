@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -323,6 +323,22 @@ def test_expected_keys_that_no_record_can_have(keys: list[Any], message: str) ->
     with pytest.raises(tg.InputError) as caught:
         driver.pipe_batch([{"k": 1, "ts": 1}, {"k": 1, "ts": 5_000}])
     assert str(caught.value).startswith(message)
+
+
+class _Expected(NamedTuple):
+    j: str
+    k: str
+
+
+def test_expected_keys_that_name_their_columns_have_them_in_any_order() -> None:
+    """As dicts do: named tuples, and rows that Spark has collected. By place these would be keys of nobody."""
+    row = pytest.importorskip("pyspark.sql").Row
+    windowed = tg.stream("events", key=["k", "j"], timestamp="ts").group_by_key().windowed_by(SECONDS)
+    keys = [_Expected("b", "a"), row(j="d", k="c"), row("more", "j", "k")(1, "f", "e"), ("g", "h")]
+    driver = TopologyTestDriver(windowed.count(expect_keys=keys).suppress(FINAL))
+    driver.pipe_batch([{"k": "x", "j": "y", "ts": 1}, {"k": "x", "j": "y", "ts": 5_000}])
+    found = {(row["k"], row["j"]) for row in driver.read_output()}
+    assert found == {("a", "b"), ("c", "d"), ("e", "f"), ("g", "h"), ("x", "y")}
 
 
 @pytest.mark.parametrize("key", [(1,), (1, 2, 3), "ab", 5])

@@ -298,10 +298,7 @@ def _struct(kind: Any) -> Converter:
     converters = [(field.name, converter(field.type)) for field in fields]
 
     def stored(value: Any) -> dict[str, Any]:
-        if isinstance(value, tuple) and hasattr(value, "_asdict"):
-            value = value._asdict()
-        elif isinstance(value, tuple) and (names := getattr(value, "__fields__", None)):  # a Row of pyspark
-            value = dict(zip(names, value, strict=True))
+        value = by_name(value)
         if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
             value = dict(value)
         if isinstance(value, Mapping):
@@ -311,6 +308,14 @@ def _struct(kind: Any) -> Converter:
         return {name: convert(element) for (name, convert), element in zip(converters, value, strict=True)}
 
     return stored
+
+
+def by_name(value: Any) -> Any:
+    """The fields of a named tuple, or of a Row of pyspark with names, as a dict; another value as it is."""
+    if not isinstance(value, tuple):
+        return value
+    names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
+    return dict(zip(names, value, strict=True)) if names else value
 
 
 def _map(kind: Any) -> Converter:

@@ -23,7 +23,7 @@ from tidegate.instants import MAX_MS, show_instant
 from tidegate.kernel.columns.arrays import as_schema, plain_columns
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping, results
-from tidegate.kernel.rows.conversion import MISFITS, converter
+from tidegate.kernel.rows.conversion import MISFITS, by_name, converter
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import Expected, State
@@ -150,7 +150,7 @@ def _nothing(layout: Layout, aggregation: Any, kind: pa.DataType, key: Any, wind
 def pack(layout: Layout, given: Any) -> bytes:
     """Pack keys for `add_missing`.
 
-    given  a DataFrame, an Arrow table or frame, or a list of dicts, tuples or single values
+    given  a DataFrame, an Arrow table or frame, or a list of dicts, tuples, rows or single values
 
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """
@@ -213,7 +213,7 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _from_list(layout: Layout, given: list[Any]) -> pa.Table:
-    names = layout.op.key
+    names, given = layout.op.key, list(map(by_name, given))
     if given and all(isinstance(entry, Mapping) for entry in given):
         # `pack` reports a column that no entry has, as it does for a DataFrame.
         names = tuple(name for name in names if any(name in entry for entry in given))
