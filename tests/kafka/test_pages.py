@@ -82,7 +82,7 @@ class Shop:
             "http://localhost:8081": self.registry,
             '"/data/': f'"{folder}/',
             '"/checkpoints/': f'"{folder}/',
-            "spark-sql-kafka-0-10_2.13:4.2.0": f"spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
+            "spark-sql-kafka-0-10_2.13:4.3.0": f"spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
         }
 
     def names(self) -> dict[str, Any]:
