@@ -15,6 +15,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
+from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
@@ -22,6 +23,7 @@ from tidegate.spec.columns import START
 
 KEYS, ROWS, BATCHES = 300, 1_000, 6
 TUMBLING = tg.TimeWindows.of_size_with_no_grace("4 ms")
+LONG = tg.TimeWindows.of_size_with_no_grace("4 hours")
 HOPPING = tg.TimeWindows.of_size_with_no_grace("4 ms").advance_by("2 ms")
 
 
@@ -132,6 +134,43 @@ def test_a_compacted_log_is_several_segments() -> None:
     rows = mine.step(store, [], end_of_input=True).rows
     assert rows.num_rows == KEYS
     assert sum(rows["n"].to_pylist()) == 4 * ROWS
+
+
+@pytest.mark.parametrize("windows", [LONG, LONG.advance_by("1 hour")], ids=str)
+@pytest.mark.parametrize("fresh", [False, True], ids=["one key", "ever new keys"])
+def test_many_small_batches_of_a_window_leave_few_segments(windows: tg.TimeWindows, fresh: bool) -> None:
+    """A segment for each batch would be a hundred thousand in a day, which the close would read one by one."""
+    mine = stage(windows, bucket_segments=4)
+    store = DictStore(tuning=Tuning(bucket_segments=4))
+    held = []
+    for number in range(130):
+        user = f"user-{number if fresh else 0}"
+        one = {"k:user": [user], "v:amount": [0.25], "ts": [number], "partition": [0], "offset": [number]}
+        rows = pa.RecordBatch.from_pydict(one, schema=batch(0).schema)
+        mine.step(store, [dict(pack(mine.layout, [rows], [0]))[0]])
+        held.append(len(store.log))
+        assert State.load(store, mine.layout.identity, 1).logs.totals().size == sum(map(len, store.log.values()))
+    assert max(held) <= 3 * 4  # three digits to the base of four, and a few more
+    rows = mine.step(store, [], end_of_input=True).rows.group_by("user").aggregate([("n", "max"), ("total", "max")])
+    assert rows.num_rows == (130 if fresh else 1)
+    assert set(rows["n_max"].to_pylist()) == {1 if fresh else 130}
+    assert set(rows["total_max"].to_pylist()) == {0.25 if fresh else 32.5}
+    assert not store.log
+
+
+def test_sums_that_overflow_on_the_way_alone_do_not_stop_a_batch() -> None:
+    """Segments that cannot be merged stay; the sum of all of them is a long."""
+    windows = tg.TimeWindows.of_size_with_no_grace("1 day")
+    totals = windowed(windows).agg(total=tg.sum("amount"))
+    table = totals.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
+    schema = batch(0).schema.set(1, pa.field("v:amount", pa.int64()))
+    mine = Stage(Layout(operation(table.node), schema, sorts=False))
+    store = DictStore(tuning=Tuning(bucket_segments=2))
+    for number, amount in enumerate([2**62, 2**62, 5, -(2**62), -(2**62), 1]):
+        one = {"k:user": ["A"], "v:amount": [amount], "ts": [number], "partition": [0], "offset": [number]}
+        rows = pa.RecordBatch.from_pydict(one, schema=schema)
+        mine.step(store, [dict(pack(mine.layout, [rows], [0]))[0]])
+    assert mine.step(store, [], end_of_input=True).rows["total"].to_pylist() == [6]
 
 
 @pytest.mark.parametrize("made", [stage, of_every_update])

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.state.state import State
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, Window
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 LIMIT = tg.Suppressed.until_time_limit("6 ms", tg.BufferConfig.unbounded(), clock="stream").with_name("held")
 RETENTION = 20
+FEW = Tuning(bucket_segments=4)
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
 
 # windows, and how long after its end a window closes (SEMANTICS 1.2: a tick later if the end belongs to it)
@@ -105,6 +107,15 @@ def test_nothing_is_kept_for_longer(kind: str) -> None:
     driver.pipe_input({"k": "a", "ts": 10_000, "x": 1})
     assert {row["status"] for row in driver.read_state()} == {"open"}
     assert not any(name < 0 for name, _ in driver.state().stores[0].log)
+
+
+def test_results_of_many_batches_are_kept_in_few_segments() -> None:
+    """With a segment for each batch a retention of a month would have millions."""
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0], retention="1 day").suppress(FINAL), tuning=FEW)
+    for n in range(200):
+        driver.pipe_input({"k": "a", "ts": 10 * n, "x": n})
+    assert [row["total"] for row in driver.read_state() if row["status"] == "closed"] == list(range(198))
+    assert sum(name < 0 for name, _ in driver.state().stores[0].log) <= 4 * 4
 
 
 def test_without_retention_nothing_closed_is_kept() -> None:

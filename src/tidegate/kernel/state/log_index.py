@@ -39,7 +39,10 @@ class Log(NamedTuple):
                  retained results (windows.retention)        the largest closing time of a result (ms)
                  time bucket (suppress.time_buckets)         the earliest buffer time of a row (ms)
     windows  number of windows of its rows; only open ones for sessions and sliding windows
-    waits    entries that wait in a bucket in front of a bounded buffer; keys that wait in a time bucket
+    waits    a number whose meaning depends on the log:
+                 bucket in front of a bounded buffer         entries that wait
+                 time bucket                                 keys that wait
+                 pane, retained results                      appends since the last compaction (State.put_together)
     counts   bytes of the entries of a bounded buffer
     closes   earliest end of an open window of a bucket (ms)
     due      when the log must be looked at (ms), if its number does not say it: for a bucket, the earliest end of a

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
+from tidegate.kernel.columns.arrays import concat_tables
 from tidegate.kernel.rows.schema_evolution import Column, Fitting
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -254,8 +255,11 @@ class State:
     def segments(self, window: int) -> Iterator[pa.Table]:
         """The segments of the log of `window`, oldest first, one at a time."""
         for number in range((self.logs.get(window) or Log()).segments):
-            rows = frames.decode(frames.SEGMENT, self.store.read(window, number))[1][0]
-            yield rows if self.fitting is None else self.fitting.inward(rows)
+            yield self._rows_of(self.store.read(window, number))
+
+    def _rows_of(self, segment: bytes) -> pa.Table:
+        rows = frames.decode(frames.SEGMENT, segment)[1][0]
+        return rows if self.fitting is None else self.fitting.inward(rows)
 
     def replace(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Replace the log of `window` by `rows` of so many `windows`."""
@@ -270,6 +274,36 @@ class State:
         self.note(window, base=log.rows)
         for segment in range(log.segments, before):
             self.store.remove(window, segment)
+
+    def put_together(self, window: int, merged: Callable[[list[pa.Table]], pa.Table] = concat_tables) -> None:
+        """Behind an `append`, keep the segments of the log of `window` few: `merged` makes one segment of several.
+
+        The log counts its appends as a number whose base is `Tuning.bucket_segments`: so many segments become one, and
+        so many of those one again. A row is rewritten once for each digit. Large segments stay: if one of so many would
+        have more than `Tuning.part_rows` rows, about.
+        """
+        tuning = self.store.tuning
+        many = max(2, tuning.bucket_segments)
+        self.note(window, waits=self.logs[window].waits + 1)
+        appends = self.logs[window].waits
+        while appends % many == 0:
+            log = self.logs[window]
+            if log.segments < many or log.rows * many > tuning.part_rows * log.segments:
+                return
+            self._put_together(window, log.segments - many, merged)
+            appends //= many
+
+    def _put_together(self, window: int, first: int, merged: Callable[[list[pa.Table]], pa.Table]) -> None:
+        """Replace the segments of the log of `window` from `first` on by one."""
+        log = self.logs[window]
+        before = [self.store.read(window, number) for number in range(first, log.segments)]
+        tables = [self._rows_of(segment) for segment in before]
+        rows = merged(tables)
+        for number in range(first, log.segments):
+            self.store.remove(window, number)
+        size, count = sum(map(len, before)), sum(table.num_rows for table in tables)
+        self.logs[window] = log._replace(segments=first, size=log.size - size, rows=log.rows - count)
+        self.append(window, rows)
 
     def forget(self, window: int) -> None:
         """Remove the log of `window`."""

@@ -36,6 +36,7 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
     for start in np.unique(stretch[stretch >= 0]).tolist():
         mine = stretch == start
         logs.append(start, rows.filter(pa.array(mine)))
+        logs.put_together(start)
         logs.note(start, base=max(logs.logs[start].base, int(times[mine].max())))
     # A closing time in a stretch lies at the start of the stretch or later.
     for start in logs.logs.leading(lambda start: start + retention <= state.stream_time):

@@ -2,19 +2,22 @@
 
 An update needs no read: a batch appends its partial aggregates to the log of their pane. When a window closes, the
 logs of its panes are merged and the rows leave; a pane's log is dropped with the last window that holds it. So the cost
-of a batch follows its size, however many windows are open.
+of a batch follows its size, however many windows are open. Small segments are put together, so that a long window with
+many small batches has few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import AggregationError
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
@@ -289,8 +292,11 @@ def _done(layout: Layout, pane: int, closes_at: int) -> bool:
 
 def _compact(layout: Layout, state: State, pane: int) -> None:
     log = state.logs[pane]
+    by = [*layout.keys, *(["open"] if layout.panes.shared else [])]
     if log.rows > max(layout.tuning.compact_rows, layout.tuning.compact_growth * log.base):
-        by = [*layout.keys, *(["open"] if layout.panes.shared else [])]
         # Read now: the segments written below replace these.
         encoded = _hash_partitioned(layout, state.segments(pane), log.rows)
         state.replace_by(pane, (grouping.merge(layout, _together(part), by) for part in _decoded(encoded)), log.windows)
+        return
+    with suppress(AggregationError):  # an overflow is found when the window closes
+        state.put_together(pane, lambda parts: grouping.merge(layout, _together(parts), by))
