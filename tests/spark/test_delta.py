@@ -136,6 +136,21 @@ def test_eight_versions_written_at_once_one_file_in_a_batch(spark: SparkSession,
     assert drained(final(source(spark, writer, **one)), tmp_path / "checkpoint") == []
 
 
+def test_a_long_query_keeps_neither_the_snapshot_nor_the_commits_behind_it(tmp_path: Path) -> None:
+    """The process of the source would have all files of the table, and of a thousand commits, for as long as it runs."""
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = writer.catalog()
+    first, at = batches(table, table.initial(), 1)
+    assert len(first) == 2
+    for n in range(20):
+        writer.append([record(n)])
+        found, at = batches(table, at, 10)
+        assert found == [[f"{writer.version}-0.parquet"]]
+    assert table._snapshot is None
+    assert len(table._commits) <= 2
+
+
 def test_the_table_as_it_is_comes_first_by_time(spark: SparkSession, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t")
     late = writer.add("a.parquet", [record(5, 5)], at=20)

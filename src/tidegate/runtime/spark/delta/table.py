@@ -152,8 +152,14 @@ class Table:
         return found
 
     def _stretches(self, start: Offset) -> Iterator[tuple[Offset, list[Action]]]:
-        """The versions from a place on, one after the other: the place to begin at, and all files of the version."""
+        """The versions from a place on, one after the other: the place to begin at, and all files of the version.
+
+        What is behind the place is not asked for any more, and would take memory for as long as the query runs.
+        """
         place = start
+        if not start["snapshot"]:
+            self._snapshot = None
+        self._commits = {number: each for number, each in self._commits.items() if number >= start["version"] - 1}
         while True:
             adds = self._of_snapshot(place["version"]) if place["snapshot"] else self._of_commit(place["version"])
             if adds is None:
