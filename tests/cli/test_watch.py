@@ -176,6 +176,17 @@ def test_a_query_that_starts_again_under_another_name_has_that_name() -> None:
     assert listener.metrics("events", "alerts") == listener.metrics("events", "id")
 
 
+def test_of_partitions_with_ever_new_names_the_last_thousand_are_remembered() -> None:
+    """The name of a file may be a partition: the process and the page would have each file for ever."""
+    listener = Listener(clock=lambda: NOW)
+    for n in range(1_500):
+        times = [["slow", n], [f"file-{n}", 10 * n]]
+        listener.onQueryProgress(progress("alerts", "events", NOW + n, partition_times=json.dumps(times)))
+    (one,) = listener.watched()
+    assert set(one.partitions) == {"slow", *(f"file-{n}" for n in range(501, 1_500))}
+    assert one.partitions["slow"] == (1_499, 1_000 * (NOW + 1_499))
+
+
 def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:
     streams = SimpleNamespace(addListener=lambda one: None, removeListener=lambda one: None)
     spark, registry = SimpleNamespace(streams=streams), CollectorRegistry()

@@ -22,6 +22,9 @@ from tidegate.spec.pending import Pending
 
 ENDED = 100
 """Most ended queries that are remembered: the latest ones."""
+PARTITIONS = 1_000
+"""Most partitions of an operator that are remembered: those whose records came last. Names of files, or of days, are
+ever new."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Watched:
         pending: The windows and rows that wait.
         graces: The cost of each grace in the last 24 hours; None for an operator without a grace.
         windows: Size, advance and grace (ms) of tumbling and hopping windows; None for others.
-        partitions: By name of the partition, its time (ms), and the wall clock when its last records came (ms).
+        partitions: By name of the partition, its time (ms), and the wall clock when its last records came (ms): of the
+            1,000 partitions whose records came last.
 
     Examples:
         ```python
@@ -89,8 +93,10 @@ class _Operator:
         if row["open_windows"] is not None:
             self.pending = of_batch(self.totals.name, row)
         for name, reached in json.loads(row.get(PARTITION_TIMES) or "[]"):
-            before, _ = self.partitions.get(str(name), (reached, at_ms))
+            before, _ = self.partitions.pop(str(name), (reached, at_ms))
             self.partitions[str(name)] = (max(reached, before), at_ms)
+        for name in list(self.partitions)[:-PARTITIONS]:
+            del self.partitions[name]
         values = self.totals.values(at_ms)
         self.history.add(at_ms, values | {own: values.get(name) for own, name in _RENAMED.items()})
 
