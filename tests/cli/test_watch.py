@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import urllib.error
 import urllib.request
 import webbrowser
@@ -21,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from cli.fed import HOSTILE, NOW, heard, progress, served
 from tidegate.cli.main import main
 from tidegate.kernel.inspect.graces import Graces
-from tidegate.runtime.spark.metrics.endpoint import PAGE, Server, serve
+from tidegate.runtime.spark.metrics.endpoint import PAGE, Server, _Quiet, serve
 from tidegate.runtime.spark.metrics.history import HOURS_MS, History
 from tidegate.runtime.spark.metrics.listener import Listener
 from tidegate.runtime.spark.metrics.prometheus import Collector
@@ -185,6 +186,21 @@ def test_of_partitions_with_ever_new_names_the_last_thousand_are_remembered() ->
     (one,) = listener.watched()
     assert set(one.partitions) == {"slow", *(f"file-{n}" for n in range(501, 1_500))}
     assert one.partitions["slow"] == (1_499, 1_000 * (NOW + 1_499))
+
+
+def test_a_client_that_stalls_is_left(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each one has a thread and a socket, and a peer that was switched off never says that it is gone."""
+    monkeypatch.setattr(_Quiet, "timeout", 0.2)
+    with served(Listener()) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        clients = [socket.create_connection(address, timeout=30) for _ in range(3)]
+        for client in clients:
+            client.sendall(b"GET /queries.json HTTP/1.1")
+        assert [client.recv(1) for client in clients] == [b""] * 3
+        assert fetched(f"{url}/queries.json")[0]
+        for client in clients:
+            client.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_an_endpoint_that_closes_leaves_nothing_in_the_registry() -> None:

@@ -234,5 +234,12 @@ class _IPv6(_Threads):
 
 
 class _Quiet(WSGIRequestHandler):
+    timeout = 60
+    """Seconds until a client that stalls is left: each one has a thread and a socket."""
+
+    def handle(self) -> None:
+        with suppress(TimeoutError):
+            super().handle()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: nobody needs a line for each request."""
