@@ -137,7 +137,7 @@ def test_eight_versions_written_at_once_one_file_in_a_batch(spark: SparkSession,
 
 
 def test_a_long_query_keeps_neither_the_snapshot_nor_the_commits_behind_it(tmp_path: Path) -> None:
-    """The process of the source would have all files of the table, and of a thousand commits, for as long as it runs."""
+    """The process of the source would have the files of the table, and of a thousand commits, as long as it runs."""
     writer = Writer(tmp_path / "t")
     writer.append([record(0)], [record(1)])
     table = writer.catalog()
