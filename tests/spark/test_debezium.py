@@ -148,6 +148,22 @@ def test_a_row_whose_key_changes_is_deleted_under_the_old_one(spark: SparkSessio
     assert [(change[1], change[-1]) for change in changes(table)] == [(1, False), (1, True), (1, True), (2, False)]
 
 
+def test_the_two_changes_of_a_row_whose_key_changes_have_ids_of_their_own(spark: SparkSession) -> None:
+    """They have one partition and offset. Rows of a join that they make are two rows of one record."""
+    left = [envelope("c", None, row(1, "a"), 100), envelope("u", row(1, "a"), row(1, "b"), 200)]
+    right = [envelope("c", None, {"email": email, "more": 1}, 50) for email in "ab"]
+    users = tg.debezium.table(records(spark, [(None, value) for value in left]), key="email", row=ROW, name="users")
+    others = tg.debezium.table(
+        records(spark, [(None, value) for value in right]), key="email", row="email string, more long", name="others"
+    )
+    for joined in (users.left_join(others), users.outer_join(others)):
+        found = joined.to_df(row_ids=True).select("email", "id", "tidegate:row_id").collect()
+        assert sorted(tuple(each) for each in found if each["tidegate:row_id"].startswith("(0@")) == [
+            ("a", None, "(0@1-,)"),
+            ("b", 1, "(0@1,)"),
+        ]
+
+
 def test_what_is_no_change_of_a_row_is_set_aside_with_its_reason(spark: SparkSession) -> None:
     good = envelope("c", None, row(1, "a"), 100)
     bad: list[tuple[str | None, str | None, str]] = [

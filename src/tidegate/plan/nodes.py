@@ -43,6 +43,7 @@ class Stream:
              whether the records are rows that another operator emits, one by one
     follows  the name of the join whose rows these are, if the records have its stream time: a join that follows its
              slowest partition does not show its stream time by its rows
+    moves    whether a record may be two changes: it deletes a row under its old key, and upserts one under another key
     raw      the source of rows that workers decode, instead of rows of `frame` (runtime.spark.raw)
     """
 
@@ -63,6 +64,7 @@ class Stream:
     changes: bool = False
     forwarded: bool = False
     follows: str | None = None
+    moves: bool = False
     raw: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -420,7 +420,8 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
     columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
     if layout.op.row_ids and layout.op.joined is not None:
         if layout.op.stream.ordered:
-            columns[ID_COLUMN] = row_ids.of_records(read.rows["partition"], read.rows["offset"])
+            moved = read.rows["deleted"] if layout.op.stream.moves else None
+            columns[ID_COLUMN] = row_ids.of_records(read.rows["partition"], read.rows["offset"], moved)
         elif layout.op.stream.number is not None:
             columns[ID_COLUMN] = row_ids.of_input(layout.op.stream.number, read.rows[ID_COLUMN])
     if layout.op.deleted is not None:

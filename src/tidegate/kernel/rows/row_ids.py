@@ -4,6 +4,7 @@
     two streams             (3@1017,0@55)    a pair; a side that is missing is empty
     stream with a table     3@1017           the record of the stream, which makes one row at most
     two tables              (,0@55)          the change that made the row, and its side
+                            (,0@55-)         a deletion, where a record may be a deletion and an upsert (`Stream.moves`)
     final result            A,7[0,10000      the key, and the bounds of the window
 
 Names of partitions are quoted, so no two lists of records have the same text. A record that is the row of another join
@@ -22,9 +23,12 @@ from tidegate.kernel.columns.arrays import array
 _NOBODY = pa.scalar("")
 
 
-def of_records(partition: pa.ChunkedArray, offset: pa.ChunkedArray) -> pa.Array:
-    """The ids of records of a source."""
-    return pc.binary_join_element_wise(_quoted(partition), array(offset).cast(pa.string()), "@")
+def of_records(partition: pa.ChunkedArray, offset: pa.ChunkedArray, deleted: pa.ChunkedArray | None = None) -> pa.Array:
+    """The ids of records of a source. `deleted`: which are deletions, where a record may be two changes."""
+    ids = pc.binary_join_element_wise(_quoted(partition), array(offset).cast(pa.string()), "@")
+    if deleted is None:
+        return ids
+    return pc.binary_join_element_wise(ids, pc.if_else(pc.fill_null(array(deleted), False), "-", ""), "")
 
 
 def of_results(keys: pa.Table, bounds: pa.Table) -> pa.Array:

@@ -88,7 +88,7 @@ def table(
         ```
     """
     reading = _Reading.of(source, key, row, timestamp, tombstones, (partition, offset), name, history is not None)
-    return changes_table(
+    made = changes_table(
         reading.frame(),
         reading.dead_letters(),
         [reading.names[each] for each in reading.key],
@@ -97,6 +97,8 @@ def table(
         name=name,
         history=history,
     )
+    # A row whose key changes has two changes of one partition and offset.
+    return replace(made, node=replace(made.node, stream=replace(made.node.stream, moves=True)))
 
 
 @dataclass(frozen=True)
