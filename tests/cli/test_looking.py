@@ -189,6 +189,21 @@ def test_a_drain_needs_a_writer(
     )
 
 
+def test_a_drain_that_is_interrupted_leaves_no_query_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C in a notebook: the query wrote on, and the drain that is called again met it."""
+    pytest.importorskip("pyspark")
+    draining = "tidegate.runtime.spark.checkpoints.draining"
+    writer, rows = MagicMock(), SimpleNamespace(isStreaming=True, sparkSession=None)
+    writer.option.return_value.trigger.return_value.start.return_value = query = MagicMock()
+    query.awaitTermination.side_effect = KeyboardInterrupt
+    monkeypatch.setattr(f"{draining}.to_df", lambda *_, **__: rows)
+    monkeypatch.setattr(f"{draining}._done", lambda *_: False)
+    monkeypatch.setattr(f"{draining}._plan", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        tg.drain(tg.stream("s", key="k", timestamp="t").group_by_key().count(), "checkpoint", lambda _: writer)
+    query.stop.assert_called_once_with()
+
+
 def test_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
     def page(environ: Any, start: Any) -> list[bytes]:
         start("200 OK", [("Content-Type", "text/html")])

@@ -40,7 +40,10 @@ def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_id
         _plan(spark, checkpoint)
         # `once` runs the planned batch and no other, however much there is to read.
         query = writer.option("checkpointLocation", checkpoint).trigger(once=True).start()
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()  # behind Ctrl-C it would go on
     if not _done(spark, checkpoint):
         raise CheckpointError(f"{checkpoint!r} is not drained: its batches do not follow each other. Call it again.")
 
