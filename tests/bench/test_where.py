@@ -41,8 +41,7 @@ DURATIONS = {
 }
 
 
-def description(batch: int) -> str:
-    return f"\nid = i\nrunId = r\nbatch = {batch}"
+DESCRIPTION = "\nid = i\nrunId = r\nbatch = 7"
 
 
 def task(stage: int, id: int, launched: int, finished: int, reason: str = "Success", **metrics: str) -> dict[str, Any]:
@@ -73,12 +72,12 @@ def sql(kind: str, id: int, time: int, **more: str) -> dict[str, Any]:
 EVENTS = [
     sql("Start", 0, 50, description="of another job"),
     sql("End", 0, 90),
-    sql("Start", 1, 100, description=description(7)),
-    sql("Start", 2, 110, description=description(7)),
+    sql("Start", 1, 100, description=DESCRIPTION),
+    sql("Start", 2, 110, description=DESCRIPTION),
     {
         "Event": "SparkListenerJobStart",
         "Stage IDs": [4, 5],
-        "Properties": {"spark.job.description": description(7)},
+        "Properties": {"spark.job.description": DESCRIPTION},
     },
     task(4, 40, 210, 300),
     task(4, 42, 210, 490, reason="ExceptionFailure"),

@@ -71,13 +71,13 @@ def batches(count: int) -> Iterator[Any]:
             )
 
 
-def of_sessions(query: str = "visits") -> Any:
+def of_sessions() -> Any:
     """A batch of sessions in two tasks, with a grace of 25 seconds: three records were late."""
     told = [
         [OF_SESSIONS, 0, 0, 25_000, 700, 10_000, 3, 25_000, 5, 60_000, 2],
         [OF_SESSIONS, 0, 0, 25_000, 300, 10_000, 1, 90_000, 1],
     ]
-    return progress(query, "visits", records=1_000, late=3, grace_needed=told)
+    return progress("visits", "visits", records=1_000, late=3, grace_needed=told)
 
 
 @contextmanager

@@ -35,7 +35,6 @@ HOARD = 30
 ORIGINS = (0, 0, 0, 0, 7, 1_700_000_000_000, 1_700_000_000_000)
 FAR_ORIGINS = (2**53 - 30, SPARKS_LAST - 5_000)
 BEYOND_SPARK = (2**62, FOREVER - 5_000)
-FORBIDDEN = ("window", "timestamp", "deleted", "output", "reason", "late_by", "stream_time")
 
 FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Appending": (("long",), "pa.list_(pa.int64())"),

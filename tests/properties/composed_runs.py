@@ -11,7 +11,6 @@ import tidegate as tg
 from properties.composed_plans import Plan, chance
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.testing import TopologyTestDriver
-from tidegate.testing.layout import Tasks
 
 Row = dict[str, Any]
 
@@ -86,19 +85,6 @@ def rows_of(
             driver = TopologyTestDriver(result if then is None else then, driver.state(), tuning=tuning)
     driver.drain()
     return Rows([*found, driver.read_output()], drops + Counter(driver.drops))
-
-
-def rows_in_tasks(result: Any, batches: Sequence[Batch], tasks: int) -> Rows:
-    """Run the batches in a map task of each partition and in so many stateful tasks, and a drain."""
-    topology, found, wall = Tasks(result.node, tasks), [], 0
-    for batch in batches:
-        parts = [[record for record in batch.records if record["p"] == partition] for partition in range(2)]
-        rows = topology.batch([(batch.input, part) for part in parts], wall)
-        wall += batch.wait
-        found.append(rows + (topology.batch([], wall) if batch.wait else []))
-    drained = Tasks(result.node, tasks, topology, drains=True)
-    rows = drained.drain()
-    return Rows([*found, rows], sum([*topology.dropped, *drained.dropped], Counter()))
 
 
 def assert_same_rows(

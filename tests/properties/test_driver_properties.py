@@ -181,14 +181,14 @@ def test_many_batches_into_few_windows(seed: int) -> None:
 # -- examples that a reader can follow ----------------------------------------------------------------------------
 
 
-def tumbling(size: int, grace: int, aggregates: dict[str, Any], **more: Any) -> Case:
+def tumbling(aggregates: dict[str, Any], **more: Any) -> Case:
     options = {"final": True} | more
-    return Case(Topology(("k",), Windows(size, size, grace), aggregates, **options))
+    return Case(Topology(("k",), Windows(10, 10, 0), aggregates, **options))
 
 
 def test_one_slow_partition_is_not_late_within_its_own_batch() -> None:
     """A record sees its own partition's time and that of earlier batches, not the other partition's."""
-    case = tumbling(10, 0, {"v": BuiltIn("count")}, partition="partition", offset="offset")
+    case = tumbling({"v": BuiltIn("count")}, partition="partition", offset="offset")
     slow = [{"k": "a", "ts": ts, "partition": 0, "offset": ts} for ts in (1, 2)]
     fast = [{"k": "a", "ts": 100, "partition": 1, "offset": 0}]
     driver = driver_of(case.table())
@@ -201,7 +201,7 @@ def test_one_slow_partition_is_not_late_within_its_own_batch() -> None:
 
 def test_records_meet_in_the_order_of_the_stream_time_they_see() -> None:
     """Not by partition and not by timestamp: 1@5 sees 5, 0@3 sees 3, and 0@1 after 0@9 sees 9."""
-    case = tumbling(10, 0, {"v": BuiltIn("collect_list", "s")}, partition="partition", offset="offset")
+    case = tumbling({"v": BuiltIn("collect_list", "s")}, partition="partition", offset="offset")
     batch = [
         {"k": "a", "s": "first", "ts": 3, "partition": 0, "offset": 0},
         {"k": "a", "s": "third", "ts": 9, "partition": 0, "offset": 1},
@@ -218,7 +218,7 @@ def test_records_meet_in_the_order_of_the_stream_time_they_see() -> None:
 def test_a_function_that_returns_none_deletes_the_entry() -> None:
     """The update is a tombstone; the next record starts afresh, with its own timestamp; there is no final row."""
     records = [{"k": "a", "s": s, "ts": ts} for s, ts in (("p", 5), ("x", 3), ("q", 1))]
-    updates = driver_of(tumbling(10, 0, {"v": cases.FUNCTIONS["reduce_deleting"][0]}, final=False).table())
+    updates = driver_of(tumbling({"v": cases.FUNCTIONS["reduce_deleting"][0]}, final=False).table())
     for record in records:
         updates.pipe_input(record)
     assert [(r["v"], r["timestamp"], r["deleted"]) for r in updates.read_output()] == [
@@ -226,7 +226,7 @@ def test_a_function_that_returns_none_deletes_the_entry() -> None:
         (None, 5, True),
         ("q", 1, False),
     ]
-    final = driver_of(tumbling(10, 0, {"v": cases.FUNCTIONS["reduce_deleting"][0]}).table())
+    final = driver_of(tumbling({"v": cases.FUNCTIONS["reduce_deleting"][0]}).table())
     final.pipe_batch([*records[:2], {"k": "b", "s": "close", "ts": 10}])
     assert final.read_output() == []
 
@@ -240,7 +240,7 @@ def test_negative_integer_keys_leave_in_the_order_of_their_bytes() -> None:
 
 
 def test_a_mean_of_decimals_is_rounded_half_up() -> None:
-    case = tumbling(10, 0, {"v": BuiltIn("mean", "d", 3)})
+    case = tumbling({"v": BuiltIn("mean", "d", 3)})
     driver = driver_of(case.table())
     values = ["0.001", "0.001", "0.000"]
     driver.pipe_batch([{"k": "a", "d": Decimal(v), "ts": 0} for v in values] + [{"k": "a", "d": None, "ts": 10}])
@@ -249,7 +249,7 @@ def test_a_mean_of_decimals_is_rounded_half_up() -> None:
 
 
 def test_a_record_with_two_flaws_is_counted_once() -> None:
-    driver = driver_of(tumbling(10, 0, {"v": BuiltIn("count")}).table())
+    driver = driver_of(tumbling({"v": BuiltIn("count")}).table())
     driver.pipe_batch([{"k": None, "ts": None}, {"k": None, "ts": -1}, {"k": "a", "ts": 5}])
     assert driver.dropped == 2
 
@@ -267,7 +267,7 @@ def test_the_example_to_beat() -> None:
 
 
 def test_nan_is_larger_than_every_number_and_null_is_none() -> None:
-    case = tumbling(10, 0, {"low": BuiltIn("min", "x"), "high": BuiltIn("max", "x")})
+    case = tumbling({"low": BuiltIn("min", "x"), "high": BuiltIn("max", "x")})
     driver = driver_of(case.table())
     records = [{"k": "a", "x": x, "ts": 0} for x in (None, float("nan"), 1.0, float("inf"))]
     driver.pipe_batch([*records, {"k": "a", "x": None, "ts": 10}])

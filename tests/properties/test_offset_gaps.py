@@ -42,9 +42,9 @@ COUNTED = Case(
 
 
 @st.composite
-def gapped(draw: Any, max_partitions: int = 3) -> list[list[Row]]:
+def gapped(draw: Any) -> list[list[Row]]:
     """Batches of a stream in which offsets are missing: some, every second one, most of a stretch."""
-    batches = draw(cases.partitioned(max_partitions=max_partitions))
+    batches = draw(cases.partitioned(max_partitions=3))
     steps = draw(st.sampled_from([[2], [1, 2], [1, 1, 1, 7], [1, 1_000, 10**9]]))
     next_offset: dict[int, int] = {}
     for record in flat(batches):

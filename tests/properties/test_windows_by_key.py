@@ -45,11 +45,6 @@ def deleting(windowed: Any) -> Any:
     return windowed.aggregate(lambda: "", add, type="string", merger=lambda key, a, b: f"{a}|{b}")
 
 
-def tripled(one: int | None, other: int | None) -> int:
-    """A result that depends on the order of records."""
-    return ((one or 0) * 3 + (other or 0)) % 1_009
-
-
 AGGREGATES = [built_in, numbers, history, history_in_place, deleting]
 LARGE = replace(DEFAULT, whole_rows=0)
 """Windows stay by key as long as there are any."""

@@ -71,7 +71,7 @@ def parameters(names: list[str], quick: set[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in quick else pytest.mark.full) for name in names]
 
 
-def replay_of(scenario: Scenario, spark: SparkSession, path: Path, *, caching: bool = True) -> Replay:
+def replay_of(scenario: Scenario, spark: SparkSession, path: Path) -> Replay:
     values = [record["value"] for record in scenario.records if record["value"] is not None]
     number = bool(values) and all(isinstance(value, int) for value in values)
     schema = pa.schema(
@@ -86,7 +86,7 @@ def replay_of(scenario: Scenario, spark: SparkSession, path: Path, *, caching: b
 
     def topology(frame: DataFrame) -> DataFrame:
         stream = tg.stream(frame, key="key", timestamp="ts", partition="partition", offset="offset")
-        return runner.build(scenario, stream, caching=caching).to_df()
+        return runner.build(scenario, stream).to_df()
 
     return Replay(spark, path, schema, topology)
 
