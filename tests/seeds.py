@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+FEW_ON_SPARK = settings(
+    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+"""Random cases on Spark: each takes seconds."""
 
 
 def seeds(few: int, many: int) -> list[Any]:

@@ -18,18 +18,12 @@ from properties import cases
 from properties.cases import SCHEMA, Case
 from properties.comparing import assert_same, placed
 from sizes import SMALL
+from testing.test_outputs import RECORDS, WINDOWS
+from testing.test_outputs import SCHEMA as TYPES
 from tidegate.testing import TopologyTestDriver, Window, layout
 from tidegate.testing.layout import Tasks
 
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
-WINDOWS = {
-    "tumbling": tg.TimeWindows.of_size_and_grace("10 ms", "5 ms"),
-    "hopping": tg.TimeWindows.of_size_and_grace("10 ms", "3 ms").advance_by("4 ms"),
-    "sessions": tg.SessionWindows.of_inactivity_gap_and_grace("5 ms", "3 ms"),
-    "sliding": tg.SlidingWindows.of_time_difference_and_grace("5 ms", "3 ms"),
-    "batch": tg.BatchWindows.of_size("7 ms"),
-    "unlimited": tg.UnlimitedWindows.start_on(3),
-}
 LATE = ("reason", "late_by", "stream_time")
 
 
@@ -85,17 +79,6 @@ def test_rows_are_the_records_and_windows_that_the_oracle_drops(
     assert counted(others) == counted((whole(record), reason, None, None) for record, reason in oracle.skipped)
 
 
-RECORDS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "k": st.sampled_from(["a", "b", None]),
-            "ts": st.integers(-1, 60),
-            "x": st.one_of(st.none(), st.integers(0, 9)),
-        }
-    ),
-    max_size=25,
-)
-TYPES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("x", pa.int64())])
 ORDERED = pa.schema([*TYPES, ("partition", pa.int32()), ("offset", pa.int64())])
 
 

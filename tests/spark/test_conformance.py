@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -28,6 +27,7 @@ pytest.importorskip("pyspark")
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from seeds import FEW_ON_SPARK
 from sizes import SMALL
 from spark.replay import Replay, Replayed, collect, structs_as_dicts, table_of, with_offsets
 from tidegate.kernel.tuning import Tuning
@@ -182,13 +182,7 @@ def columns() -> pa.Schema:
 
 
 @pytest.mark.parametrize("kind", cases.ALL_KINDS)
-@settings(
-    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
-    derandomize=True,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@FEW_ON_SPARK
 @given(data=st.data())
 def test_random_streams_are_what_the_oracle_says(spark: SparkSession, kind: str, data: Any) -> None:
     """Several source partitions, each batch read by several map tasks, two tasks, a restart in the middle."""

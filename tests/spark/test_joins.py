@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -29,6 +28,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from seeds import FEW_ON_SPARK
 from spark.replay import Replay, Row, schema_of, with_offsets
 
 pytestmark = pytest.mark.spark
@@ -94,13 +94,7 @@ def test_record_by_record(name: str, spark: SparkSession, tmp_path: Path) -> Non
 # -- random streams: Spark against the oracle ---------------------------------------------------------------------
 
 
-@settings(
-    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
-    derandomize=True,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@FEW_ON_SPARK
 @given(case=cases.joins(), data=st.data())
 def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: cases.Case, data: Any) -> None:
     """Several partitions of both sides, each batch read by several map tasks, two tasks, a restart in the middle."""
@@ -137,13 +131,7 @@ def test_random_streams_are_what_the_oracle_says(spark: SparkSession, case: case
     assert sum(run.dropped() for run in runs) == sum(drops.values())
 
 
-@settings(
-    max_examples=int(os.environ.get("TIDEGATE_SPARK_EXAMPLES", "2")),
-    derandomize=True,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@FEW_ON_SPARK
 @given(case=table_cases.cases(), data=st.data())
 def test_random_tables_are_what_the_oracle_says(spark: SparkSession, case: table_cases.Case, data: Any) -> None:
     """Joins with tables: several partitions, map tasks and tasks, a restart in the middle."""
