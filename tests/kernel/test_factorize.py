@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.kernel.columns import factorize
-from tidegate.kernel.columns.hash64 import hash64
+from tidegate.kernel.columns.hash64 import LONGEST, hash64
 
 
 def in_pieces(array: pa.Array, pieces: int = 3) -> pa.ChunkedArray:
@@ -42,7 +42,7 @@ def many(values: list[bytes], distinct: int, rows: int = 30_000, seed: int = 1) 
 
 
 @given(
-    st.lists(st.binary(max_size=factorize.LONGEST), min_size=1, max_size=40),
+    st.lists(st.binary(max_size=LONGEST), min_size=1, max_size=40),
     st.integers(25_000, 10**9),
     st.integers(0, 2_000),
     st.integers(0, 99),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns.factorize import LONGEST, SAMPLE
+from tidegate.kernel.columns.factorize import SAMPLE
 from tidegate.kernel.columns.fixed_length import one_length
-from tidegate.kernel.columns.hash64 import words_of
+from tidegate.kernel.columns.hash64 import LONGEST, words_of
 from tidegate.kernel.columns.words import from_words, in_words
 
 ROWS = 2 * SAMPLE
@@ -89,7 +89,7 @@ def test_a_place_has_one_or_two_bytes(distinct: int, place: pa.DataType | None) 
 def test_words_of_several_chunks(lengths: tuple[int, int]) -> None:
     """Each chunk has strings of one length, which may be another one."""
     chunks = [pa.array(["before", *(f"{at:0{length}}" for at in range(9))])[1:] for length in lengths]
-    found = words_of(pa.chunked_array(chunks), LONGEST)
+    found = words_of(pa.chunked_array(chunks))
     assert found is not None
     many = -(-max(lengths) // 8)
     texts = [text.encode() for chunk in chunks for text in chunk.to_pylist()]

@@ -31,8 +31,6 @@ from tidegate.kernel.columns.hash64 import hash_of_words, words_of
 
 SAMPLE = 4_096
 """A sample of so many values shows whether most are distinct. With few distinct or fewer values Arrow is as fast."""
-LONGEST = 32
-"""Bytes of a value: longer values have too many words."""
 _REPEATED = 0.1
 """Share of a sample of strings that are repeated: with more, Arrow's dictionary is as fast."""
 _MOST_NUMBERS = 0.97
@@ -91,7 +89,7 @@ def numbered(column: pa.ChunkedArray) -> tuple[Ints, int] | None:
     of_each = -(-SAMPLE // len(chunks))
     sample = pa.chunked_array([chunk[:of_each] for chunk in chunks], kind)
     repeated = len(sample) - len(sample.unique())
-    if repeated > _REPEATED * len(sample) or (parts := words_of(column, LONGEST)) is None:
+    if repeated > _REPEATED * len(sample) or (parts := words_of(column)) is None:
         return None
     parts = [part for part in parts if part[0] != part[-1] or (part != part[0]).any()]
     # Of n values a sample of s repeats about s^2 / 2n. Where values are as many as rows, words together are no fewer.

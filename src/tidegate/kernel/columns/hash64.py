@@ -26,6 +26,8 @@ _LOOPED_WORDS = 16  # longer values hash their further words in one go instead o
 _BLOCK = 1 << 16  # values per pass: the memory of a pass then stays in the cache
 _WORD = 8
 """Bytes of a word."""
+LONGEST = 32
+"""Bytes of a string: longer ones have too many words."""
 
 
 def hash64(array: pa.Array) -> Hashes:
@@ -162,15 +164,15 @@ def _hash_bytes(array: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Has
     return hashes
 
 
-def words_of(column: pa.ChunkedArray, longest: int) -> list[Words] | None:
-    """Columns that identify each string: its words, and its length if lengths differ; None if one is over `longest`."""
+def words_of(column: pa.ChunkedArray) -> list[Words] | None:
+    """Columns that identify each string: its words, and its length if lengths differ; None if one is over `LONGEST`."""
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     if (length := one_length(chunks[0])) >= _WORD and all(one_length(chunk) == length for chunk in chunks):
-        return _words_of_one_length(chunks, length) if length <= longest else None
+        return _words_of_one_length(chunks, length) if length <= LONGEST else None
     spans = [span for chunk in chunks for span in _spans(chunk, np.dtype(np.int32))]
     lengths = [np.diff(bounds) for _, bounds in spans]
     most = max(int(each.max()) for each in lengths)
-    if most > longest:
+    if most > LONGEST:
         return None
     parts = [np.zeros(len(column), np.uint64) for _ in range(-(-most // _WORD))]
     base = 0

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Words
-from tidegate.kernel.columns.factorize import LONGEST, SAMPLE, repeats
+from tidegate.kernel.columns.factorize import SAMPLE, repeats
 from tidegate.kernel.columns.fixed_length import MOST_BYTES, as_strings
 from tidegate.kernel.columns.hash64 import words_of
 
@@ -39,8 +39,8 @@ def in_words(column: pa.Array) -> pa.StructArray | None:
 
 
 def as_words(column: pa.Array) -> pa.StructArray | None:
-    """`in_words`, also where that saves nothing; None if a string is over `LONGEST`, or if all are empty."""
-    parts = words_of(pa.chunked_array([column]), LONGEST)
+    """`in_words`, also where that saves nothing; None if a string is over `hash64.LONGEST`, or if all are empty."""
+    parts = words_of(pa.chunked_array([column]))
     if not parts:
         return None
     return pa.StructArray.from_arrays(map(_listed, parts), names=[str(at) for at in range(len(parts))])
