@@ -124,7 +124,7 @@ def in_order(batch: Ints, records: Arrived) -> Ints:
 
 
 def see(
-    ts: Ints, partition: Ints, batch: Ints, before: Times, *, future: Flags | None = None, slowest: bool = False
+    ts: Ints, partition: Ints, batch: Ints, before: Times, *, future: Flags | None = None, slowest: bool
 ) -> tuple[Seen, Times]:
     """The stream time that each record sees, and the times after the last one.
 

@@ -33,7 +33,7 @@ CONNECT = "sc://"
 
 
 @contextmanager
-def spark_session(log: Path, master: str = LOCAL) -> Iterator[SparkSession]:
+def spark_session(log: Path, master: str) -> Iterator[SparkSession]:
     """A Spark session for the block; Spark's log goes to the file `log`.
 
     `master` as in SparkSession.builder.master; sc://host:15002 is a Spark Connect server.

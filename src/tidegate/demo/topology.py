@@ -15,7 +15,7 @@ def windows(grace: str = GRACE) -> tg.TimeWindows:
     return tg.TimeWindows.of_size_and_grace(SIZE, grace)
 
 
-def final_departures(reports: tg.KStream, grace: str = GRACE) -> tg.KTable:
+def final_departures(reports: tg.KStream, grace: str) -> tg.KTable:
     """The final number of departures and their mean delay in minutes, per airport and hour."""
     return (
         reports.group_by_key()

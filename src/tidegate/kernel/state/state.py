@@ -265,7 +265,7 @@ class State:
         """Replace the log of `window` by `rows` of so many `windows`."""
         self.replace_by(window, [rows], windows)
 
-    def replace_by(self, window: int, segments: Iterable[pa.Table], windows: int = 1) -> None:
+    def replace_by(self, window: int, segments: Iterable[pa.Table], windows: int) -> None:
         """Replace the log of `window` by `segments`, at least one."""
         before = (self.logs.pop(window) or Log()).segments
         for rows in segments:

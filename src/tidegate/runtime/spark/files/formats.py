@@ -156,7 +156,7 @@ class CsvLines(LineFormat):
         )
 
 
-def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool = False) -> LineFormat:
+def line_format(name: str, options: Mapping[str, str], zone: str, legacy_times: bool) -> LineFormat:
     """The format with Spark's options; `zone` is for times without a zone, `legacy_times` as in `LineFormat`."""
     own = {"mode", "columnnameofcorruptrecord", "multiline", "encoding", "charset", "linesep", ZONE.lower()}
     own |= {each.lower() for each in LISTING_OPTIONS}

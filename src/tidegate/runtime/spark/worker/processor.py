@@ -192,7 +192,7 @@ class StageProcessor(StatefulProcessor):
             yield from (key for key in self._keys.values() if key != likely)
 
 
-def static_step(stage: Stage, tuning: Tuning = DEFAULT) -> Callable[[pa.Table], pa.Table]:
+def static_step(stage: Stage, tuning: Tuning) -> Callable[[pa.Table], pa.Table]:
     """`stage` for `groupBy("task").applyInArrow` over a static frame: all its input in one step, then the end."""
 
     def run(table: pa.Table) -> pa.Table:
