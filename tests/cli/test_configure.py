@@ -160,9 +160,9 @@ def test_a_server_of_ones_own_has_workers_with_this_python(builder: Any, ours: b
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process with libraries of the system is not forked")
 @pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
 def test_workers_on_this_machine_are_forked_with_everything_imported(builder: Any) -> None:
-    told = tg.configure(builder)._options
-    assert told[config.DAEMON] == "tidegate.runtime.spark.daemon"
-    assert Path(told[config.PATH], "sitecustomize.py").is_file()
+    settings = tg.configure(builder)._options
+    assert settings[config.DAEMON] == "tidegate.runtime.spark.daemon"
+    assert Path(settings[config.PATH], "sitecustomize.py").is_file()
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
@@ -199,9 +199,9 @@ def test_a_python_that_finds_another_tidegate_or_none_imports_nothing_before_the
 
 @pytest.mark.parametrize(("name", "other"), [(config.DAEMON, config.PATH), (config.PATH, config.DAEMON)])
 def test_a_daemon_or_a_path_that_somebody_chose_stays(name: str, other: str) -> None:
-    told = tg.configure(SparkSession.builder.master("local[2]").config(name, "of mine"))._options
-    assert told[name] == "of mine"
-    assert other in told
+    settings = tg.configure(SparkSession.builder.master("local[2]").config(name, "of mine"))._options
+    assert settings[name] == "of mine"
+    assert other in settings
 
 
 def test_what_the_defaults_of_spark_or_its_arguments_name_stays(
@@ -209,17 +209,17 @@ def test_what_the_defaults_of_spark_or_its_arguments_name_stays(
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"{config.PATH} /of/mine\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    told = tg.configure(SparkSession.builder.master("local[2]"))._options
-    assert config.PATH not in told
-    assert config.DAEMON in told
+    settings = tg.configure(SparkSession.builder.master("local[2]"))._options
+    assert config.PATH not in settings
+    assert config.DAEMON in settings
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {config.DAEMON}=pyspark.daemon pyspark-shell")
     assert config.DAEMON not in tg.configure(SparkSession.builder.master("local[2]"))._options
 
 
 def local_classes(builder: Any) -> dict[str, str]:
     """The settings of the classes for local files that `tg.configure` sets."""
-    told = tg.configure(builder)._options
-    return {name: told[name] for name in local_files.CLASSES if name in told}
+    settings = tg.configure(builder)._options
+    return {name: settings[name] for name in local_files.CLASSES if name in settings}
 
 
 @pytest.mark.parametrize("builder", [SparkSession.builder, SparkSession.builder.master("local[2]")])
@@ -281,8 +281,8 @@ def test_a_session_on_a_cluster_has_no_settings_of_an_earlier_one_on_this_machin
     mine: dict[str, Any] = {"spark.app.name": "mine", config.PARALLELISM: "4"}
     properties = stopped(SparkSession.builder.master("local[2]").config(map=mine))
     assert properties.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
-    told = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
-    assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
+    settings = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
+    assert not settings.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
     assert properties.items() >= mine.items()
     assert "PYSPARK_PYTHON" not in os.environ
 
@@ -290,8 +290,8 @@ def test_a_session_on_a_cluster_has_no_settings_of_an_earlier_one_on_this_machin
 def test_a_faster_session_makes_no_later_one_faster() -> None:
     """It has no checksums beside the files of checkpoints."""
     properties = stopped(SparkSession.builder.master(ELSEWHERE), faster=True)
-    told = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
-    assert not told.keys() & {*config.FASTER, *config.FASTER_AT_START}
+    settings = tg.configure(SparkSession.builder.master(ELSEWHERE))._options | properties
+    assert not settings.keys() & {*config.FASTER, *config.FASTER_AT_START}
 
 
 def test_a_session_that_runs_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,16 +307,16 @@ def test_a_session_that_runs_keeps_its_settings(monkeypatch: pytest.MonkeyPatch)
 def test_what_a_user_chose_for_an_earlier_session_stays() -> None:
     idle, *_ = socket_files.NEED_TCP
     stopped(SparkSession.builder.master("local[2]").config(idle, "60").config(config.DAEMON, "of.mine"))
-    told = tg.configure(SparkSession.builder.master("local[2]"))._options
-    assert not told.keys() & {config.DAEMON, socket_files.ENABLED}
-    assert told.items() >= local_files.CLASSES.items()
+    settings = tg.configure(SparkSession.builder.master("local[2]"))._options
+    assert not settings.keys() & {config.DAEMON, socket_files.ENABLED}
+    assert settings.items() >= local_files.CLASSES.items()
 
 
 @pytest.mark.parametrize(("name", "value"), [("spark.master", ELSEWHERE), ("spark.submit.pyFiles", "of_mine.py")])
 def test_a_builder_has_the_master_and_the_files_of_an_earlier_session(name: str, value: str) -> None:
     stopped(SparkSession.builder.config(name, value))
-    told = tg.configure(SparkSession.builder)._options
-    assert not told.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
+    settings = tg.configure(SparkSession.builder)._options
+    assert not settings.keys() & {config.DAEMON, config.PATH, socket_files.ENABLED, *local_files.CLASSES}
 
 
 @pytest.mark.parametrize("name", local_files.CLASSES)
@@ -472,9 +472,9 @@ def refuse() -> None:
 
 
 def test_the_cores_that_spark_knows_or_is_told(recwarn: pytest.WarningsRecorder) -> None:
-    told = {config.PARALLELISM: "40"}
+    settings = {config.PARALLELISM: "40"}
     assert config.cores(cluster(ELSEWHERE, 3)) == 24
-    assert config.cores(cluster(ELSEWHERE, 0, **told)) == 40
+    assert config.cores(cluster(ELSEWHERE, 0, **settings)) == 40
     assert config.cores(cluster("local[2]", 0)) == 2
     closed = cluster(ELSEWHERE, 0)
     closed.sparkContext._jsc = SimpleNamespace(sc=refuse)

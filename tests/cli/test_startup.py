@@ -22,7 +22,7 @@ print(pyspark.__file__, py4j.__file__, [entry for entry in sys.path if entry.end
 """
 
 
-def told(path: list[Path | str], program: str = TOLD) -> list[str]:
+def printed(path: list[Path | str], program: str = TOLD) -> list[str]:
     """Output of a process that starts as Spark starts one: with this path in front of its own."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
@@ -39,11 +39,11 @@ def zips() -> list[Path]:
 
 
 def test_without_it_python_imports_from_the_zip(zips: list[Path]) -> None:
-    assert told([*zips])[0].startswith(str(LIB / "pyspark.zip"))
+    assert printed([*zips])[0].startswith(str(LIB / "pyspark.zip"))
 
 
 def test_the_installed_package_comes_before_its_zip(zips: list[Path]) -> None:
-    pyspark_file, py4j_file, at_the_end = told([*zips, FOLDER])
+    pyspark_file, py4j_file, at_the_end = printed([*zips, FOLDER])
     assert pyspark_file == str(INSTALLED / "__init__.py")
     assert ".zip" not in py4j_file
     # Modules that are not installed are still found in the zips.
@@ -56,20 +56,20 @@ def test_a_zip_of_another_spark_stays_in_front(tmp_path: Path, zips: list[Path])
     for each in zips:
         shutil.copy(each, lib)
     others = [lib / each.name for each in zips]
-    assert told([*others, FOLDER])[0].startswith(str(lib / "pyspark.zip"))
+    assert printed([*others, FOLDER])[0].startswith(str(lib / "pyspark.zip"))
 
 
 def test_a_zip_by_another_name_of_its_folder_is_known(tmp_path: Path, zips: list[Path]) -> None:
     (tmp_path / "home").symlink_to(INSTALLED)
     linked = [tmp_path / "home" / "python" / "lib" / each.name for each in zips]
-    assert told([*linked, FOLDER])[0] == str(INSTALLED / "__init__.py")
+    assert printed([*linked, FOLDER])[0] == str(INSTALLED / "__init__.py")
 
 
 def test_the_sitecustomize_of_another_folder_runs_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.of_mine = __name__, __file__\n")
     program = "import sys, sitecustomize; print(*sys.of_mine, sitecustomize.__file__)"
     file = str(tmp_path / "sitecustomize.py")
-    assert told([FOLDER, tmp_path], program) == [f"sitecustomize {file} {file}"]
+    assert printed([FOLDER, tmp_path], program) == [f"sitecustomize {file} {file}"]
 
 
 def test_an_error_in_that_one_is_told_as_python_tells_it(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_an_error_in_that_one_is_told_as_python_tells_it(tmp_path: Path) -> None
 
 
 def test_a_process_without_any_zip_starts_as_it_does() -> None:
-    assert told([FOLDER])[0] == str(INSTALLED / "__init__.py")
+    assert printed([FOLDER])[0] == str(INSTALLED / "__init__.py")

@@ -99,9 +99,9 @@ def test_a_query_that_goes_on_with_another_plan_has_the_metrics_of_that_plan() -
     assert (with_a_limit["suppression_buffer_count_current"], with_a_limit["suppression_buffer_fill"]) == (7, 0.9)
     assert with_a_limit["suppression_buffer_count_current[slow]"] == 1
     listener.onQueryProgress(progress("alerts", "events", future=0))
-    told = listener.metrics("events")
-    assert not [name for name in told if name.startswith("suppression")]
-    assert (told["future"], told["records_total"], told["late"]) == (3, 30, 3)
+    metrics = listener.metrics("events")
+    assert not [name for name in metrics if name.startswith("suppression")]
+    assert (metrics["future"], metrics["records_total"], metrics["late"]) == (3, 30, 3)
     registry = CollectorRegistry()
     registry.register(Collector(listener))
     skipped = {"query": "alerts", "operator": "events", "reason": "future"}
@@ -284,9 +284,9 @@ def test_the_page_loads_what_is_beside_it_alone(url: str) -> None:
 
 
 def test_history(url: str) -> None:
-    told = json.loads(fetched(f"{url}/history.json")[0])
-    assert told["format"] == 1
-    (alerts,) = [one for one in told["queries"] if one["query"] == "alerts"]
+    history = json.loads(fetched(f"{url}/history.json")[0])
+    assert history["format"] == 1
+    (alerts,) = [one for one in history["queries"] if one["query"] == "alerts"]
     assert alerts["active"]
     assert len(alerts["batches"]["at"]) == len(alerts["operators"]["events"]["at"]) == 100
     assert alerts["batches"]["addBatch"] == [700] * 100

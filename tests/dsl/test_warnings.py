@@ -29,7 +29,7 @@ def debounced(table: tg.KTable, buffer: Any, measured_from: str = "latest_update
     return table.suppress(limit)
 
 
-def told(make: Callable[[], Any]) -> list[str]:
+def warned(make: Callable[[], Any]) -> list[str]:
     """The warnings of `make`, all at the line of `make`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -67,7 +67,7 @@ def told(make: Callable[[], Any]) -> list[str]:
     ],
 )
 def test_what_is_usual_does_not_warn(make: Callable[[], Any]) -> None:
-    assert told(make) == []
+    assert warned(make) == []
 
 
 def test_final_results_of_final_results() -> None:
@@ -76,13 +76,13 @@ def test_final_results_of_final_results() -> None:
         "suppress(until window closes, buffer unbounded) has nothing to do: the table before it emits final results "
         "already (on window close, or through another suppress). Leave one of the two out."
     )
-    assert told(lambda: on_close.suppress(FINAL)) == [message]
+    assert warned(lambda: on_close.suppress(FINAL)) == [message]
     once = windowed().count().suppress(FINAL)
-    assert told(lambda: once.suppress(FINAL)) == [message]
+    assert warned(lambda: once.suppress(FINAL)) == [message]
 
 
 def test_final_results_of_windows_that_never_close() -> None:
-    [message] = told(lambda: windowed(UNLIMITED).count().suppress(FINAL))
+    [message] = warned(lambda: windowed(UNLIMITED).count().suppress(FINAL))
     assert message == (
         "suppress(until window closes, buffer unbounded) on UnlimitedWindows from 0 ms: an unlimited window never "
         "closes, so nothing ever comes out and the state only grows. Use until_time_limit, or no suppression."
@@ -104,13 +104,13 @@ def test_a_buffer_that_nothing_bounds(make: Callable[[], tg.KTable], buffer: Any
 
 def test_a_hopping_window_of_thousands_of_panes() -> None:
     day = tg.TimeWindows.of_size_and_grace("1 day", "0 seconds")
-    [message] = told(lambda: day.advance_by("7 seconds"))
+    [message] = warned(lambda: day.advance_by("7 seconds"))
     assert message == (
         "A window of 1 day that starts every 7 seconds is put together from 86,400 panes of 1 second, their largest "
         "common measure: every close reads them all, and a record is in up to 12,343 windows. "
         "Use a longer advance, or one that divides the size."
     )
-    assert len(told(lambda: day.advance_by("1 minute"))) == 1
+    assert len(warned(lambda: day.advance_by("1 minute"))) == 1
 
 
 def test_a_warning_can_be_made_an_error_before_anything_runs() -> None:

@@ -33,15 +33,18 @@ def test_few_times_are_told_as_they_are(seed: int) -> None:
     panes = Panes(tg.TimeWindows(10, 5, 0))
     ts, seen, chunk = drawn(300, seed, Random(seed).choice([1, 20, 2_000]))
     pane = panes.pane(ts)
-    told = lateness.counted(panes, pane, seen, chunk, np.arange(300))
+    counts = lateness.counted(panes, pane, seen, chunk, np.arange(300))
     got = Counter(
-        {(c, s, p): n for c, _, s, p, n in zip(*(told[name].to_pylist() for name in told.schema.names), strict=True)}
+        {
+            (c, s, p): n
+            for c, _, s, p, n in zip(*(counts[name].to_pylist() for name in counts.schema.names), strict=True)
+        }
     )
     assert got == Counter(zip(chunk.tolist(), seen.tolist(), pane.tolist(), strict=True))
-    assert told.num_rows == len(got)
+    assert counts.num_rows == len(got)
     first = {key: i for i, key in reversed(list(enumerate(zip(chunk.tolist(), seen.tolist(), strict=True))))}
-    assert told["offset"].to_pylist() == [
-        first[c, s] for c, s in zip(*(told[n].to_pylist() for n in ("chunk", "seen")), strict=True)
+    assert counts["offset"].to_pylist() == [
+        first[c, s] for c, s in zip(*(counts[n].to_pylist() for n in ("chunk", "seen")), strict=True)
     ]
 
 
@@ -57,16 +60,16 @@ def test_combined_rows_tell_the_same(seed: int, most: int) -> None:
     is_open = panes.first_open(seen) <= panes.last_window(pane)
     cells, n = np.unique(np.stack([chunk, pane])[:, is_open], axis=1, return_counts=True)
     offset = np.arange(3_000)
-    told = lateness.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
+    counts = lateness.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
     before = 10**12 + np.array([0, 500, 4_000, 20_000])
-    grown = ints(told["seen"])
+    grown = ints(counts["seen"])
     live = lateness.histogram(
-        windows, ints(told["pane"]), np.maximum(grown, before[ints(told["chunk"])]), ints(told["n"])
+        windows, ints(counts["pane"]), np.maximum(grown, before[ints(counts["chunk"])]), ints(counts["n"])
     )
     if most < 10**12:
         assert live == lateness.histogram(windows, pane, np.maximum(seen, before[chunk]), np.ones(3_000, np.int64))
     assert min(live) >= 0
-    assert told.num_rows <= lateness.MOST_CELLS
+    assert counts.num_rows <= lateness.MOST_CELLS
 
 
 def test_many_times_and_far_panes_stay_within_their_bound() -> None:
@@ -74,20 +77,20 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
     for most in (20, 10**12):
         ts, seen, chunk = drawn(50_000, 1, most)
         ts = ts + 10**12 * (most == 10**12)
-        told = lateness.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
-        assert told.num_rows <= lateness.MOST_CELLS
-        assert sum(told["n"].to_pylist()) == 50_000
-        times = set(zip(told["chunk"].to_pylist(), told["seen"].to_pylist(), strict=True))
+        counts = lateness.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
+        assert counts.num_rows <= lateness.MOST_CELLS
+        assert sum(counts["n"].to_pylist()) == 50_000
+        times = set(zip(counts["chunk"].to_pylist(), counts["seen"].to_pylist(), strict=True))
         assert len(times) <= lateness.PLACES + 4
         # Times that are combined count as the latest of them.
-        assert max(told["seen"].to_pylist()) == int(seen.max())
+        assert max(counts["seen"].to_pylist()) == int(seen.max())
 
 
 def test_without_an_order_a_batch_is_taken_in_timestamp_order() -> None:
     panes = Panes(tg.TimeWindows(10, 10, 0))
     ts = np.array([25, 3, 7, 25])
-    told = lateness.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
-    assert told.select(["seen", "pane", "n"]).to_pylist() == [
+    counts = lateness.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
+    assert counts.select(["seen", "pane", "n"]).to_pylist() == [
         {"seen": NEVER, "pane": 20, "n": 2},
         {"seen": NEVER, "pane": 0, "n": 2},
     ]
@@ -103,8 +106,8 @@ def test_no_rows() -> None:
 def test_a_histogram_has_few_classes_and_says_which_pairs_are_late_today() -> None:
     windows = tg.TimeWindows(HOUR, HOUR, 777_777)
     seen = np.unique(np.geomspace(HOUR, 2**61, 100_000).astype(np.int64))
-    told = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
-    kind, _, _, grace, pairs, *flat = told
+    counts = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
+    kind, _, _, grace, pairs, *flat = counts
     assert kind == OF_TIME
     assert (grace, pairs) == (777_777, 2 * len(seen))
     assert len(flat) // 2 < 300

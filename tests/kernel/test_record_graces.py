@@ -69,15 +69,15 @@ def test_windows_that_never_close_and_times_at_the_end_do_not_overflow() -> None
 def test_who_was_taken_needed_no_more_than_the_grace_of_today(seed: int) -> None:
     random = Random(seed)
     today = random.choice([0, 5, 20])
-    told = RecordGraces(Rule(OF_SESSIONS, today, 10))
+    graces = RecordGraces(Rule(OF_SESSIONS, today, 10))
     ts = np.array([random.randrange(50) for _ in range(60)])
     seen = ts + np.array([random.choice([0, 3, 12, 30, 80]) for _ in ts])
     for part in np.array_split(np.arange(60), 3):
-        told.add(ts[part], seen[part])
+        graces.add(ts[part], seen[part])
     itself = [int(time - 10 - at) for time, at in zip(seen, ts, strict=True)]
     late = [i for i, need in enumerate(itself) if need > today and random.random() < 0.5]
     history = GraceHistory()
-    history.add(told.histogram([(i, int(ts[i]), int(ts[i])) for i in late]), 0)
+    history.add(graces.histogram([(i, int(ts[i]), int(ts[i])) for i in late]), 0)
     live = history.last_day(0)
     assert (live.windows, live.today, live.total) == ("sessions", today, 60)
     assert live.late(today) == len(late)
@@ -92,10 +92,10 @@ def test_who_was_taken_needed_no_more_than_the_grace_of_today(seed: int) -> None
 
 @pytest.mark.parametrize("kind", [OF_SLIDING, OF_SESSIONS, OF_JOIN])
 def test_a_task_tells_few_classes(kind: int) -> None:
-    told = RecordGraces(Rule(kind, 777_777, 0))
+    graces = RecordGraces(Rule(kind, 777_777, 0))
     seen = np.unique(np.geomspace(1, 2**62, 200_000).astype(np.int64))
-    told.add(np.zeros(len(seen), np.int64), seen)
-    found = told.histogram([(0, 0, 0)] * len(seen))
+    graces.add(np.zeros(len(seen), np.int64), seen)
+    found = graces.histogram([(0, 0, 0)] * len(seen))
     assert found[:5] == [kind, 0, 0, 777_777, len(seen)]
     assert len(found) < 620
     live = Graces(777_777, len(seen), dict(zip(found[5::2], found[6::2], strict=True)))

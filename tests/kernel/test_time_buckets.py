@@ -75,8 +75,8 @@ def test_the_same_rows_at_the_same_time(
     assume(windowed or measured_from != "window_start")
     # A key that a bucket seems to have already, by a hash or because it left by a shorter limit, counts later.
     meet, lengthened = key_index.HIGH != HIGH, False
-    told = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
-    expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in told)
+    tables = [table(buffer, limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
+    expected, driver = (TopologyTestDriver(one, tuning=tuning) for one in tables)
     for step, then in zip(schedule, between, strict=False):
         for one in (expected, driver):
             if isinstance(step, int):
@@ -89,12 +89,12 @@ def test_the_same_rows_at_the_same_time(
             assert waits[0] == waits[1] or (waits[0] < waits[1] and (meet or lengthened))
         if then == "other limit":
             lengthened = lengthened or other_limit > limit
-            told = [table(buffer, other_limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
-            expected = TopologyTestDriver(told[0], state=expected.state(), tuning=tuning)
+            tables = [table(buffer, other_limit, clock, measured_from, windowed) for buffer in (IN_MEMORY, SPILLING)]
+            expected = TopologyTestDriver(tables[0], state=expected.state(), tuning=tuning)
         if then == "forget":
             key_index._cache.clear()
         if then != "go on":
-            other = told[0 if then == "other buffer" else 1]
+            other = tables[0 if then == "other buffer" else 1]
             driver = TopologyTestDriver(other, state=driver.state(), tuning=tuning)
 
 
@@ -268,8 +268,8 @@ def test_an_update_does_not_read_what_waits(measured_from: str) -> None:
 
     def moved(keys: int) -> int:
         held = tg.Suppressed.until_time_limit("1 day", SPILLING, clock="stream", measured_from=measured_from)
-        told = tg.table("prices", key="k", timestamp="ts").suppress(held)
-        driver = TopologyTestDriver(told)
+        limited = tg.table("prices", key="k", timestamp="ts").suppress(held)
+        driver = TopologyTestDriver(limited)
         driver._stores = [Counting()]
         driver.pipe_batch([{"k": n, "ts": n % 1000, "v": n} for n in range(keys)])
         before = driver._stores[0].copy()

@@ -151,9 +151,9 @@ def test_a_change_that_cannot_go_on_is_refused(before: Any, now: Any, what: str,
     assert f"{what}: " in message.partition("Going on would lose: ")[2]
     assert loses in message
     # A check beforehand says the same.
-    told = driver.check_upgrade(now)
-    assert not told.goes_on
-    lost = "; ".join(f"{change.what}: {change.loses}" for change in told.changes if change.loses)
+    upgrade = driver.check_upgrade(now)
+    assert not upgrade.goes_on
+    lost = "; ".join(f"{change.what}: {change.loses}" for change in upgrade.changes if change.loses)
     assert message.endswith(f"Going on would lose: {lost}.")
     # The old plan goes on, without the record that the refused plan was given.
     again = restarted(driver, before)
@@ -417,8 +417,8 @@ def test_a_grace_with_which_closed_windows_would_never_close_is_refused(rows: st
         driver.pipe_input(record(ts), *several)
     driver.read_output()
     too_long = lasting(kind, LONGEST - 35, strategy)
-    told = driver.check_upgrade(too_long)
-    assert [(change.what, change.loses[:15]) for change in told.changes] == [("grace", "what has closed")]
+    upgrade = driver.check_upgrade(too_long)
+    assert [(change.what, change.loses[:15]) for change in upgrade.changes] == [("grace", "what has closed")]
     with pytest.raises(tg.CheckpointError, match=r"would close after the last instant.*Choose a shorter grace"):
         restarted(driver, too_long).pipe_input(record(41), *several)
     driver = restarted(driver, lasting(kind, LONGEST - 36, strategy))
@@ -560,9 +560,9 @@ def test_what_waits_is_shown_before_the_first_batch() -> None:
 def test_what_a_check_says_of_changes_that_go_on() -> None:
     driver = after(held(), 1, 5)
     state = driver.state()
-    told = driver.check_upgrade(held("9 ms", NINE, windows=tg.TimeWindows.of_size_and_grace("10 ms", "7 ms")))
-    assert told.goes_on
-    assert str(told) == (
+    upgrade = driver.check_upgrade(held("9 ms", NINE, windows=tg.TimeWindows.of_size_and_grace("10 ms", "7 ms")))
+    assert upgrade.goes_on
+    assert str(upgrade) == (
         "This plan goes on from the checkpoint, with these changes:\n"
         "  events: grace: '5 milliseconds' -> '7 milliseconds'\n"
         "    goes on: windows that closed stay closed; those that are open take records 2 milliseconds longer\n"
@@ -575,8 +575,8 @@ def test_what_a_check_says_of_changes_that_go_on() -> None:
 
 
 def test_what_a_check_says_of_a_change_that_is_refused() -> None:
-    told = str(after(final(), 1).check_upgrade(counts(TWENTY).suppress(FINAL)))
-    assert told == (
+    upgrade = str(after(final(), 1).check_upgrade(counts(TWENTY).suppress(FINAL)))
+    assert upgrade == (
         "This plan cannot go on from the checkpoint:\n"
         "  events: windows: 'TimeWindows of 10 milliseconds' -> 'TimeWindows of 20 milliseconds'\n"
         "    would lose: the windows that are open have other bounds, and would never be completed\n"
@@ -655,8 +655,8 @@ def test_a_check_compares_the_types_of_rows_of_another_operator() -> None:
 
     driver = after(sums("long"), 1)
     assert driver.check_upgrade(sums("long")).changes == ()
-    told = driver.check_upgrade(sums("double"))
-    assert [(change.operator, change.what) for change in told.changes] == [("events by k", "types")]
+    upgrade = driver.check_upgrade(sums("double"))
+    assert [(change.operator, change.what) for change in upgrade.changes] == [("events by k", "types")]
     with pytest.raises(tg.CheckpointError, match="types: what is stored has the old types"):
         restarted(driver, sums("double")).pipe_input(record(2))
 
@@ -664,9 +664,9 @@ def test_a_check_compares_the_types_of_rows_of_another_operator() -> None:
 def test_a_drained_checkpoint_takes_no_plan() -> None:
     driver = after(final(), 1)
     driver.drain()
-    told = driver.check_upgrade(final())
-    assert not told.goes_on
-    assert str(told) == (
+    upgrade = driver.check_upgrade(final())
+    assert not upgrade.goes_on
+    assert str(upgrade) == (
         "This plan cannot go on from the checkpoint:\n"
         "  events: drain: 'done' -> 'none'\n"
         "    would lose: every record: a drained checkpoint takes none. Start the query with a new checkpointLocation, "
@@ -700,9 +700,9 @@ def test_a_checkpoint_says_whether_its_operator_wakes_by_the_wall_clock(idle: An
 
 def test_a_check_of_another_number_of_operators() -> None:
     table = counts().to_stream().group_by("k").agg(m=tg.count())
-    told = after(counts(), 1).check_upgrade(table)
-    assert [(c.what, c.before, c.after) for c in told.changes] == [("operators", "1", "2")]
-    assert not told.goes_on
+    upgrade = after(counts(), 1).check_upgrade(table)
+    assert [(c.what, c.before, c.after) for c in upgrade.changes] == [("operators", "1", "2")]
+    assert not upgrade.goes_on
     assert after(table, 1).check_upgrade(table).changes == ()
     assert TopologyTestDriver(counts()).check_upgrade(final()).changes == ()
 
@@ -804,8 +804,8 @@ def test_one_of_two_outputs_loses_its_limit() -> None:
     driver = restarted(after(outputs(limited=True), 1, 2), outputs(limited=False))
     driver.pipe_input(record(3))
     assert [(row["output"], row["n"]) for row in driver.read_output()] == [("raw", 3), ("slow", 2), ("slow", 3)]
-    told = after(outputs(limited=True), 1).check_upgrade({"raw": counts(), "quick": counts()})
-    assert [change.what for change in told.changes if change.loses] == ["limit"]
+    upgrade = after(outputs(limited=True), 1).check_upgrade({"raw": counts(), "quick": counts()})
+    assert [change.what for change in upgrade.changes if change.loses] == ["limit"]
 
 
 def limited_in(name: str, *others: str) -> dict[str, Any]:
@@ -936,8 +936,8 @@ def test_a_new_limit_by_stream_time_begins_at_the_newest_record(clock: str, task
 def test_rows_of_an_output_that_is_gone_do_not_leave_by_another_one(now: dict[str, Any]) -> None:
     """The other output has had them."""
     driver = after(limited_in("slow", "raw"), 1, 2)
-    told = driver.check_upgrade(now)
-    assert [change.what for change in told.changes if change.loses] == ["limit"]
+    upgrade = driver.check_upgrade(now)
+    assert [change.what for change in upgrade.changes if change.loses] == ["limit"]
     with pytest.raises(tg.CheckpointError, match="the rows that wait by the old limit"):
         restarted(driver, now).pipe_input(record(100))
 

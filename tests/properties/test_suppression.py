@@ -87,7 +87,7 @@ def forwarded(change: Row) -> list[Row]:
     return [{"k": change["k"], **values, "timestamp": change["ts"], "deleted": change["gone"]}]
 
 
-def told(buffer: Suppression, updates: list[list[Row]], times: Sequence[int] = ()) -> tuple[list[list[Row]], bool]:
+def required(buffer: Suppression, updates: list[list[Row]], times: Sequence[int] = ()) -> tuple[list[list[Row]], bool]:
     """Rows that must leave after each record, and whether a strict buffer stopped after the last of them.
 
     `times` are the records' times, if they matter.
@@ -127,7 +127,7 @@ def assert_told(limit: Limit, records: Any, got: Any, wanted: Any) -> None:
 @given(limit=st.one_of(limits(windowed=False), byte_limits(windowed=False)), records=changes(keys_alone=True))
 def test_changes_of_a_table_record_by_record(limit: Limit, records: list[Row]) -> None:
     """The same rows leave, at the same record and in the same order; a strict buffer stops at the same record."""
-    wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
+    wanted, stops = required(Suppression(limit, KEY), [forwarded(record) for record in records])
     got, stopped = piped(TopologyTestDriver(table(limit)), [[record] for record in records])
     assert stopped == stops
     assert_told(limit, records, got, wanted)
@@ -154,7 +154,7 @@ def cut_and_restarted(topology: Any, records: list[Row], data: Any) -> tuple[lis
 )
 def test_changes_of_a_table_in_any_cutting_with_restarts(limit: Limit, records: list[Row], data: Any) -> None:
     """Changes have an order of their own, so batches and restarts change nothing, whatever the buffer."""
-    wanted, stops = told(Suppression(limit, KEY), [forwarded(record) for record in records])
+    wanted, stops = required(Suppression(limit, KEY), [forwarded(record) for record in records])
     rows, stopped = cut_and_restarted(table(limit), records, data)
     assert stopped == stops
     before = sum(wanted, [])
@@ -179,7 +179,7 @@ def test_updates_of_windows_record_by_record(kind: str, records: list[Row], data
     case, limit, topology = windowed(data, kind, final=False)
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
-    wanted, stops = told(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
+    wanted, stops = required(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
     got, stopped = piped(TopologyTestDriver(topology), [[record] for record in records])
     assert stopped == stops
     assert_told(limit, [case.topology, *records], got, wanted)
@@ -196,7 +196,7 @@ def test_updates_of_windows_by_their_bytes(kind: str, limit: Limit, records: lis
     sessions = isinstance(case.topology.windows, Sessions)
     buffer = Suppression(limit, KEY, sessions, initial=None if sessions else (0, None))
     got, stopped = piped(TopologyTestDriver(case.table().suppress(suppressed(limit))), [[record] for record in records])
-    wanted, stops = told(buffer, [oracle.batch([record]) for record in records])
+    wanted, stops = required(buffer, [oracle.batch([record]) for record in records])
     assert stopped == stops
     assert_told(limit, [case.topology, *records], got, wanted)
 
@@ -226,7 +226,7 @@ def test_updates_of_sliding_windows_by_their_bytes(limit: Limit, difference: int
     updates = windowed.agg(n=tg.count(), last=tg.last("s"), materialized=materialized)
     forwards = piped(TopologyTestDriver(updates), [[record] for record in records])[0]
     buffer = Suppression(limit, ("k",), initial=(0, None), difference=difference)
-    wanted, stops = told(buffer, forwards, [record["ts"] for record in records])
+    wanted, stops = required(buffer, forwards, [record["ts"] for record in records])
     got, stopped = piped(TopologyTestDriver(updates.suppress(suppressed(limit))), [[record] for record in records])
     assert stopped == stops
     assert [lines(rows) for rows in got] == [lines(rows) for rows in wanted[: len(got)]]
@@ -262,7 +262,7 @@ def test_final_results_behind_a_limit_in_any_cutting(kind: str, records: list[Ro
     case, limit, topology = windowed(data, kind, final=True)
     oracle = Oracle(case.topology)
     sessions = isinstance(case.topology.windows, Sessions)
-    wanted, stops = told(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
+    wanted, stops = required(Suppression(limit, KEY, sessions), [oracle.batch([record]) for record in records])
     rows, stopped = cut_and_restarted(topology, records, data)
     assert stopped == stops
     before = sum(wanted, [])
@@ -365,7 +365,7 @@ def test_tables_over_any_number_of_tasks(limit: Limit, batches: list[list[Row]],
     order = {"partition": "partition", "offset": "offset"}
     changes = tg.table("changes", key="k", timestamp="ts", deleted="gone", **order).suppress(suppressed(limit))
     got, _ = layout.run(changes, batches, tasks=tasks, splits=splits)
-    wanted, _ = told(Suppression(limit, KEY), [forwarded(record) for record in in_order(batches)])
+    wanted, _ = required(Suppression(limit, KEY), [forwarded(record) for record in in_order(batches)])
     assert_told(limit, batches, by_key(got), by_key(sum(wanted, [])))
 
 

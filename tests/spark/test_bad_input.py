@@ -201,7 +201,7 @@ def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dat
     return Replay(spark, tmp_path_factory.mktemp("source"), SCHEMA, counts)._source()
 
 
-def told(make: Callable[[], Any]) -> list[str]:
+def warned(make: Callable[[], Any]) -> list[str]:
     """Our warnings; pyspark has its own about pandas."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -234,18 +234,18 @@ def test_a_grace_that_a_static_frame_does_not_use(events: DataFrame) -> None:
         windows = tg.TimeWindows.of_size_and_grace("1 minute", grace)
         return lambda: unordered.group_by_key().windowed_by(windows).count().to_df()
 
-    [message] = told(of("5 seconds"))
+    [message] = warned(of("5 seconds"))
     assert message.startswith(
         "The grace of 5 seconds is not used: 'stream' is a static DataFrame without partition and"
     )
     assert message.endswith("for the results a stream would have, or windows without grace.")
-    assert told(of("0 seconds")) == []
-    assert told(of("5 seconds", partition="partition", offset="offset")) == []
+    assert warned(of("0 seconds")) == []
+    assert warned(of("5 seconds", partition="partition", offset="offset")) == []
 
 
 def test_two_hundred_partitions_warn(spark: SparkSession, source: DataFrame, events: DataFrame) -> None:
     with setting(spark, config.PARTITIONS, "200"):
-        assert told(lambda: counts(source)) == [
+        assert warned(lambda: counts(source)) == [
             (
                 "spark.sql.shuffle.partitions is 200, Spark's default: each is a task with a state store of its own in "
                 "every batch. Set it near the number of cores before the query first runs; "
@@ -296,7 +296,7 @@ def test_a_stream_without_partition_and_offset_warns(source: DataFrame, events: 
         grouped = tg.stream(frame, key="user", timestamp="ts", name="clicks").group_by_key()
         return grouped.windowed_by(WINDOWS).count().to_df()
 
-    assert told(lambda: unordered(source)) == [
+    assert warned(lambda: unordered(source)) == [
         (
             "The stream 'clicks' has no partition and offset, so each micro-batch is taken in timestamp order: "
             "no record is late because of its own batch, and results depend on where batches are cut. Give "

@@ -256,9 +256,9 @@ def test_records_that_wait_for_a_table_are_shown(spark: SparkSession, tmp_path: 
         driver.pipe_input({**record, "gone": False}, record["side"])
     wanted = driver.pending()
     assert wanted.lookups == tg.Lookups(29, 22, 3)
-    progress = [SimpleNamespace(observedMetrics={"left join right": row_of(told)}) for told in replayed.metrics]
-    (told,) = tg.explain_pending(SimpleNamespace(recentProgress=progress))
-    assert told.lookups == tg.Lookups(29, 22)
+    progress = [SimpleNamespace(observedMetrics={"left join right": row_of(metrics)}) for metrics in replayed.metrics]
+    (pending,) = tg.explain_pending(SimpleNamespace(recentProgress=progress))
+    assert pending.lookups == tg.Lookups(29, 22)
     (stored,) = tg.explain_pending(SimpleNamespace(recentProgress=[]), str(tmp_path / "checkpoint"))
     assert stored == wanted
     assert stored.lookups is not None
@@ -266,9 +266,9 @@ def test_records_that_wait_for_a_table_are_shown(spark: SparkSession, tmp_path: 
     assert stored.lookups.first == wanted.lookups.first
 
 
-def row_of(told: Any) -> Any:
+def row_of(metrics: Any) -> Any:
     """Metrics as Spark gives them."""
-    return SimpleNamespace(asDict=lambda: told)
+    return SimpleNamespace(asDict=lambda: metrics)
 
 
 # -- ids of rows ---------------------------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ def test_a_batch_that_is_written_twice_and_a_drain_have_the_ids_of_the_first_tim
     assert ids(first) == ids(again)
     assert len(set(ids(first))) == 4
     texts = ["(0@0,0@1)", "(0@2,0@4)", "(0@3,0@4)", "(0@5,0@6)"]
-    told = [json.dumps({"name": "alerts", ROW_ID: text}, separators=(",", ":")) for text in texts]
-    assert ids(first) == sorted(hashlib.sha256(text.encode()).hexdigest()[:32] for text in told)
+    values = [json.dumps({"name": "alerts", ROW_ID: text}, separators=(",", ":")) for text in texts]
+    assert ids(first) == sorted(hashlib.sha256(text.encode()).hexdigest()[:32] for text in values)
 
     # A record without a partner waits for the drain. A row of a frame has the id of the table's row.
     replay.run(with_offsets([[{"side": "left", "k": "B", "n": 9, "ts": 95}]], partition=1))
@@ -419,10 +419,13 @@ def test_another_grace_and_history_go_on(spark: SparkSession, tmp_path: Path) ->
         plan = case.table(ordered=False)
         if number:
             topology(replay._source())
-            told, wanted = tg.check_upgrade(spark, str(tmp_path / "checkpoint"), bound[0]), driver.check_upgrade(plan)
-            assert told.changes == wanted.changes
-            assert told.goes_on
-            assert {change.what for change in told.changes} == {"grace", "table"}
+            upgrade, wanted = (
+                tg.check_upgrade(spark, str(tmp_path / "checkpoint"), bound[0]),
+                driver.check_upgrade(plan),
+            )
+            assert upgrade.changes == wanted.changes
+            assert upgrade.goes_on
+            assert {change.what for change in upgrade.changes} == {"grace", "table"}
         driver = TopologyTestDriver(plan, state=driver and driver.state())
         replay.topology = topology
         # One record per batch, so that Spark takes them in the order of piping.

@@ -76,28 +76,28 @@ def test_everybody_says_the_same(spark: SparkSession, tmp_path: Path, topology: 
     try:
         began = time.time() * 1000
         replayed = Replay(spark, tmp_path, SCHEMA, lambda f: topology(f).to_df(), name="events").run(BATCHES)
-        told = heard(server.listener, records=7)
-        same(told, driver.metrics())
-        assert told["suppression_buffer_count_max"] > 0
-        assert told["suppression_buffer_size_current"] > 0
+        metrics = heard(server.listener, records=7)
+        same(metrics, driver.metrics())
+        assert metrics["suppression_buffer_count_max"] > 0
+        assert metrics["suppression_buffer_size_current"] > 0
         if topology is final:
-            assert told["spilled_bytes"] > 0
+            assert metrics["spilled_bytes"] > 0
             # The largest is in whole milliseconds, the average is not.
-            assert 0 < told["emit_final_latency_avg"] < told["emit_final_latency_max"] + 1
-            assert told["emit_final_latency_max"] < time.time() * 1000 - began
+            assert 0 < metrics["emit_final_latency_avg"] < metrics["emit_final_latency_max"] + 1
+            assert metrics["emit_final_latency_max"] < time.time() * 1000 - began
         else:
             # When 14 came A had just been updated, B (2) and C (4) 10 ms before they were due, like B (19) later.
-            assert told["intermediate_result_suppression_overtime_min"] == 0
-            assert told["intermediate_result_suppression_overtime_avg"] == 30 / 4
+            assert metrics["intermediate_result_suppression_overtime_min"] == 0
+            assert metrics["intermediate_result_suppression_overtime_avg"] == 30 / 4
             # In the last batch stream time passed 31 on its way to A's one update, at 35: B, due at 29, had left.
-            assert told["suppression_buffer_fill"] == 1 / 50
+            assert metrics["suppression_buffer_fill"] == 1 / 50
         batches = [
             batch["stream_time_lag"] + batch["stream_time"]
             for batch in replayed.metrics
             if batch["records"] is not None
         ]
         assert all(began - 1_000 < clock < time.time() * 1000 for clock in batches)
-        scraped(server.url, told)
+        scraped(server.url, metrics)
     finally:
         server.close()
 
@@ -165,7 +165,7 @@ def test_each_task_tells_which_graces_its_records_needed(spark: SparkSession, tm
     assert listener.metrics(name)["grace_enough"] == live.enough() > 5
 
 
-def scraped(url: str, told: Mapping[str, float]) -> None:
+def scraped(url: str, metrics: Mapping[str, float]) -> None:
     """Prometheus gets the listener's metrics at `url`."""
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
@@ -174,10 +174,10 @@ def scraped(url: str, told: Mapping[str, float]) -> None:
     assert {sample.name for sample in samples} <= exported()
     assert {sample.labels["operator"] for sample in samples} == {"events"}
     by_name = {sample.name: sample.value for sample in samples if "reason" not in sample.labels}
-    shown = {f"tidegate_{metric.name}" for metric in METRICS if metric.name in told} - {"tidegate_stream_time_lag"}
+    shown = {f"tidegate_{metric.name}" for metric in METRICS if metric.name in metrics} - {"tidegate_stream_time_lag"}
     assert by_name.keys() == shown - {"tidegate_skipped_records_total"} | {"tidegate_query_active"}
     assert by_name["tidegate_query_active"] == 0
     assert by_name["tidegate_records_total"] == 7
-    assert by_name["tidegate_late_record_drop_total"] == told["late_record_drop_total"]
+    assert by_name["tidegate_late_record_drop_total"] == metrics["late_record_drop_total"]
     reasons = {s.labels["reason"]: s.value for s in samples if s.name == "tidegate_skipped_records_total"}
     assert reasons == {"null_key": 1, "null_value": 0, "bad_timestamp": 0}

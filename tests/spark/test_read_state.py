@@ -151,13 +151,13 @@ def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: 
     """Window by window and key by key, over two tasks, as in the driver."""
     checkpoint, driver = run(spark, tmp_path, again)
     query = SimpleNamespace(recentProgress=[])
-    told, wanted = tg.explain_pending(query, checkpoint), tg.explain_pending(driver)
-    assert told == wanted
-    assert [one.waiting != () for one in told] == [True, False]
-    assert told[0].buffered is None
-    assert told[1].buffered is not None
+    pending, wanted = tg.explain_pending(query, checkpoint), tg.explain_pending(driver)
+    assert pending == wanted
+    assert [one.waiting != () for one in pending] == [True, False]
+    assert pending[0].buffered is None
+    assert pending[1].buffered is not None
     assert wanted[1].buffered is not None
-    assert told[1].buffered.first == wanted[1].buffered.first != ()
+    assert pending[1].buffered.first == wanted[1].buffered.first != ()
     # Without a name it is the last aggregation, of which the driver knows the same.
     assert rows_of(tg.read_state(spark, checkpoint)) == shown(driver.read_state())
 
@@ -174,7 +174,7 @@ def test_each_of_several_limits(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint, driver = run(spark, tmp_path, limits_in_a_row)
     for store in ("held", "short", "long"):
         assert rows_of(tg.read_state(spark, checkpoint, store=store)) == shown(driver.read_state(store))
-    [told], [wanted] = tg.explain_pending(SimpleNamespace(recentProgress=[]), checkpoint), tg.explain_pending(driver)
-    assert told == wanted
-    assert [one.store for one in told.limits] == [one.store for one in wanted.limits]
-    assert len(told.limits) > 1
+    [pending], [wanted] = tg.explain_pending(SimpleNamespace(recentProgress=[]), checkpoint), tg.explain_pending(driver)
+    assert pending == wanted
+    assert [one.store for one in pending.limits] == [one.store for one in wanted.limits]
+    assert len(pending.limits) > 1

@@ -144,11 +144,11 @@ def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     query.written = 1
     driver = TopologyTestDriver(final("events"), state=driver.state())
     driver.pipe_batch(BATCHES[1])
-    told = query.run(BATCHES[1:2])
+    replayed = query.run(BATCHES[1:2])
     # Four rows that waited for the limit, and the first window of three keys, which this batch closes.
     first = sorted(map(repr, driver.read_output()))
     assert len(first) == 7
-    assert sorted(repr(row) for batch in told.rows for row in batch) == first
+    assert sorted(repr(row) for batch in replayed.rows for row in batch) == first
 
     checkpoint = str(tmp_path / "checkpoint")
     drained: dict[int, list[Any]] = {}
@@ -205,12 +205,12 @@ def test_a_limit_behind_final_results_leaves_a_single_task(
         query.run(BATCHES[2:])
     request.addfinalizer(lambda: spark.conf.set("spark.sql.shuffle.partitions", "2"))
     spark.conf.set("spark.sql.shuffle.partitions", "1")
-    told = query.run([])
+    replayed = query.run([])
     driver = TopologyTestDriver(final("events"), state=driver.state())
     driver.pipe_batch(BATCHES[2])
     wanted = sorted(map(repr, driver.read_output()))
     assert len(wanted) > 3
-    assert sorted(repr(row) for batch in told.rows for row in batch) == wanted
+    assert sorted(repr(row) for batch in replayed.rows for row in batch) == wanted
 
 
 @pytest.mark.parametrize("ticks", [False, True])

@@ -17,12 +17,12 @@ def stream(name: str, **more: Any) -> tg.KStream:
     return tg.stream(name, key="k", timestamp="ts", **({"stream_time": "max"} | more))
 
 
-def clicked(key: str, row: dict[str, Any], told: str) -> str:
-    return f"{told}<{row['click']}"
+def clicked(key: str, row: dict[str, Any], aggregate: str) -> str:
+    return f"{aggregate}<{row['click']}"
 
 
-def viewed(key: str, row: dict[str, Any], told: str) -> str:
-    return f"{told}>{row['view']}"
+def viewed(key: str, row: dict[str, Any], aggregate: str) -> str:
+    return f"{aggregate}>{row['view']}"
 
 
 def cogrouped(**more: Any) -> tg.CogroupedKStream:
@@ -41,7 +41,7 @@ def view(key: Any, ts: int, value: Any) -> tuple[dict[str, Any], str]:
 LATE = [click("A", 5, "a"), view("A", 6, "x"), click("A", 100, "b"), view("A", 7, "y")]
 
 
-def told(driver: TopologyTestDriver, records: Any) -> list[str]:
+def aggregates(driver: TopologyTestDriver, records: Any) -> list[str]:
     for record, name in records:
         driver.pipe_input(record, name)
     return [row["aggregate"] for row in driver.read_output()]
@@ -49,7 +49,7 @@ def told(driver: TopologyTestDriver, records: Any) -> list[str]:
 
 def test_updates_of_windows_with_one_stream_time() -> None:
     driver = TopologyTestDriver(cogrouped().windowed_by(TENS).aggregate(lambda: "0", type="string"))
-    assert told(driver, LATE) == ["0<a", "0<a>x", "0<b"]
+    assert aggregates(driver, LATE) == ["0<a", "0<a>x", "0<b"]
     assert driver.drops["late"] == 1
 
 
@@ -59,13 +59,13 @@ def test_a_final_row_is_final() -> None:
     unbounded = tg.BufferConfig.unbounded()
     closes = tg.Suppressed.until_window_closes(unbounded)
     for table in (on_close, windowed.aggregate(lambda: "0", type="string").suppress(closes)):
-        assert told(TopologyTestDriver(table), LATE) == ["0<a>x"]
+        assert aggregates(TopologyTestDriver(table), LATE) == ["0<a>x"]
 
 
 def test_without_windows_a_record_without_key_or_value_is_skipped() -> None:
     driver = TopologyTestDriver(cogrouped().aggregate(lambda: "0", type="string"))
     odd = [click(None, 1, "n"), view("A", 2, None), click("B", 3, "b")]
-    assert told(driver, [*LATE, *odd]) == ["0<a", "0<a>x", "0<a>x<b", "0<a>x<b>y", "0<b"]
+    assert aggregates(driver, [*LATE, *odd]) == ["0<a", "0<a>x", "0<a>x<b", "0<a>x<b>y", "0<b"]
     assert {reason: n for reason, n in driver.drops.items() if n} == {"null_key": 1, "null_value": 1}
 
 
@@ -119,20 +119,22 @@ def test_sessions_are_merged() -> None:
         windowed.aggregate(lambda: "0", type="string")
     table = windowed.aggregate(lambda: "0", type="string", merger=lambda key, a, b: a + b.removeprefix("0"))
     driver = TopologyTestDriver(table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())))
-    assert told(driver, [click("A", 1, "a"), view("A", 9, "x"), click("A", 5, "b"), view("B", 50, "y")]) == ["0<a>x<b"]
+    assert aggregates(driver, [click("A", 1, "a"), view("A", 9, "x"), click("A", 5, "b"), view("B", 50, "y")]) == [
+        "0<a>x<b"
+    ]
 
 
 def test_one_stream_may_be_in_it_twice() -> None:
     grouped = stream("clicks").group_by_key()
     table = grouped.cogroup(clicked).cogroup(grouped, clicked).aggregate(lambda: "0", type="string")
-    assert told(TopologyTestDriver(table), [click("A", 1, "a")])[-1] == "0<a<a"
+    assert aggregates(TopologyTestDriver(table), [click("A", 1, "a")])[-1] == "0<a<a"
 
 
 def test_a_restart_goes_on() -> None:
     table = cogrouped().windowed_by(TENS).aggregate(lambda: "0", type="string")
     driver = TopologyTestDriver(table)
-    assert told(driver, LATE[:1]) == ["0<a"]
-    assert told(TopologyTestDriver(table, state=driver.state()), LATE[1:]) == ["0<a>x", "0<b"]
+    assert aggregates(driver, LATE[:1]) == ["0<a"]
+    assert aggregates(TopologyTestDriver(table, state=driver.state()), LATE[1:]) == ["0<a>x", "0<b"]
 
 
 def test_a_restart_with_other_columns_goes_on() -> None:
@@ -144,7 +146,7 @@ def test_a_restart_with_other_columns_goes_on() -> None:
         return clicks.cogroup(clicked).cogroup(views, viewed).aggregate(lambda: "0", type="string")
 
     driver = TopologyTestDriver(table())
-    assert told(driver, [click("A", 1, "a")]) == ["0<a"]
+    assert aggregates(driver, [click("A", 1, "a")]) == ["0<a"]
     again = TopologyTestDriver(table(more=pa.map_(pa.string(), pa.int64())), state=driver.state())
     again.pipe_input({"k": "A", "ts": 2, "click": "b", "more": [("x", 1)]}, "clicks")
     assert [row["aggregate"] for row in again.read_output()] == ["0<a<b"]
@@ -164,7 +166,7 @@ def test_declared_schemas() -> None:
     clicks = stream("clicks", schema=pa.schema(columns | {"click": pa.string()})).group_by_key()
     views = stream("views", schema=pa.schema(columns | {"view": pa.int32()})).group_by_key()
     table = clicks.cogroup(clicked).cogroup(views, viewed).aggregate(lambda: "0", type="string")
-    assert told(TopologyTestDriver(table), [view("A", 1, 7), click("A", 1, "a")]) == ["0>7", "0>7<a"]
+    assert aggregates(TopologyTestDriver(table), [view("A", 1, 7), click("A", 1, "a")]) == ["0>7", "0>7<a"]
 
 
 def test_what_is_refused() -> None:

@@ -229,9 +229,9 @@ def test_the_order_piped_or_the_order_told() -> None:
     piped = TopologyTestDriver(windowed().agg(x=tg.last("v")))
     piped.pipe_batch([record("A", 1, v="first"), record("A", 1, v="second")])
     assert piped.read_output()[0]["x"] == "second"
-    told = TopologyTestDriver(windowed(partition="p", offset="o").agg(x=tg.last("v")))
-    told.pipe_batch([record("A", 1, v="second", p=0, o=8), record("A", 1, v="first", p=0, o=7)])
-    assert told.read_output()[0]["x"] == "second"
+    ordered = TopologyTestDriver(windowed(partition="p", offset="o").agg(x=tg.last("v")))
+    ordered.pipe_batch([record("A", 1, v="second", p=0, o=8), record("A", 1, v="first", p=0, o=7)])
+    assert ordered.read_output()[0]["x"] == "second"
 
 
 def test_late_inside_a_batch_in_the_order_piped() -> None:
@@ -283,8 +283,8 @@ def test_a_column_that_is_missing() -> None:
         "Give it a value, or None for a null."
     )
     assert refused(driver, {"ts": 1}).startswith("Record 0 has no column 'user', which the stream needs; it has 'ts'.")
-    told = TopologyTestDriver(windowed(partition="p", offset="o").count())
-    assert refused(told, record("A", 0, p=0)).startswith("Record 0 has no column 'o', which the stream needs")
+    ordered = TopologyTestDriver(windowed(partition="p", offset="o").count())
+    assert refused(ordered, record("A", 0, p=0)).startswith("Record 0 has no column 'o', which the stream needs")
 
 
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.uint64])
@@ -405,7 +405,7 @@ def test_drops_by_reason() -> None:
 def test_metrics() -> None:
     driver = TopologyTestDriver(windowed().count().suppress(FINAL))
     driver.pipe_batch([record("A", 4), record("B", 2), record("A", 25), record("A", 23)])
-    told = driver.metrics()  # tests/testing/test_metrics.py has the others
+    metrics = driver.metrics()  # tests/testing/test_metrics.py has the others
     expected = {
         "records": 4,
         "emitted": 2,
@@ -419,7 +419,7 @@ def test_metrics() -> None:
         "record_lateness_avg": 1.0,
         "record_lateness_max": 2,
     }
-    assert {name: told[name] for name in expected} == expected
+    assert {name: metrics[name] for name in expected} == expected
 
 
 # --- failures and restarts -----------------------------------------------------------------------------------------
@@ -729,5 +729,5 @@ def test_a_column_that_only_later_records_have() -> None:
     driver.pipe_input({"k": "a", "ts": 1, "v": 1})
     driver.pipe_input({"k": "b", "ts": 2, "v": 1, "w": "x"})
     driver.pipe_input({"k": "a", "ts": 3, "v": 2})
-    told = [(row["v"], row["users"]) for row in driver.read_output()]
-    assert told == [(1, 1), (1, 2), (1, 1), (2, 1)]
+    changes = [(row["v"], row["users"]) for row in driver.read_output()]
+    assert changes == [(1, 1), (1, 2), (1, 1), (2, 1)]

@@ -182,8 +182,8 @@ def test_late_changes_of_a_table_say_the_tables_time() -> None:
     for ts in (30, 5):
         driver.pipe_input({"k": "a", "ts": ts, "gone": False, "b": ts}, "prices")
         driver.pipe_input({"k": "a", "ts": 900, "price": 1}, "orders")
-    told = [(row["side"], row["b"], row["late_by"], row["stream_time"]) for row in driver.read_output()]
-    assert told == [("right", 5, 25, 30)]
+    late = [(row["side"], row["b"], row["late_by"], row["stream_time"]) for row in driver.read_output()]
+    assert late == [("right", 5, 25, 30)]
 
 
 def with_history(side: str, filtered: bool) -> tg.KStream | tg.KTable:
@@ -300,9 +300,9 @@ def found(driver: TopologyTestDriver, *records: tuple[str, dict[str, Any]]) -> l
 
 def changed(driver: TopologyTestDriver, topology: tg.KStream, says: str) -> TopologyTestDriver:
     """The driver goes on under another plan, as the check announced."""
-    told = driver.check_upgrade(topology)
-    assert told.goes_on
-    assert says in str(told)
+    upgrade = driver.check_upgrade(topology)
+    assert upgrade.goes_on
+    assert says in str(upgrade)
     return TopologyTestDriver(topology, state=driver.state())
 
 

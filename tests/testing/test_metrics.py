@@ -39,17 +39,17 @@ def test_names_are_unique_and_kafkas_in_snake_case() -> None:
     names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))
     assert all(metric.name == metric.kafka.replace("-", "_") for metric in METRICS if metric.kafka)
-    told = {number.name for number in NUMBERS}
-    assert {metric.needs for metric in METRICS} <= told
+    reported = {number.name for number in NUMBERS}
+    assert {metric.needs for metric in METRICS} <= reported
 
 
 def test_dropped_and_skipped_are_two_things() -> None:
     driver = TopologyTestDriver(counts(TUMBLING.advance_by("5 ms")).suppress(FINAL))
     driver.pipe_batch([{"k": "A", "ts": 30}, {"k": "A", "ts": 17}, {"k": None, "ts": 90}, {"k": "A", "ts": None}])
-    told = driver.metrics()
-    assert (told["late_record_drop_total"], told["expired_window_record_drop_total"]) == (2, 0)
-    assert (told["skipped_records_total"], told["null_key"], told["bad_timestamp"]) == (2, 1, 1)
-    assert (told["records_total"], told["record_lateness_max"], told["record_lateness_avg"]) == (2, 13, 6.5)
+    metrics = driver.metrics()
+    assert (metrics["late_record_drop_total"], metrics["expired_window_record_drop_total"]) == (2, 0)
+    assert (metrics["skipped_records_total"], metrics["null_key"], metrics["bad_timestamp"]) == (2, 1, 1)
+    assert (metrics["records_total"], metrics["record_lateness_max"], metrics["record_lateness_avg"]) == (2, 13, 6.5)
 
 
 def test_rates_are_of_the_last_minute() -> None:
@@ -62,23 +62,27 @@ def test_rates_are_of_the_last_minute() -> None:
     driver.advance_wall_clock("50 seconds")
     assert driver.metrics()["late_record_drop_rate"] == pytest.approx(1 / 60)
     driver.advance_wall_clock("10 seconds")
-    told = driver.metrics()
-    assert (told["late_record_drop_rate"], told["late_record_drop_total"]) == (0.0, 3)
+    metrics = driver.metrics()
+    assert (metrics["late_record_drop_rate"], metrics["late_record_drop_total"]) == (0.0, 3)
 
 
 def test_final_results_of_a_log() -> None:
     driver = TopologyTestDriver(counts().suppress(FINAL))
     assert math.isnan(driver.metrics()["emit_final_latency_max"])
     pipe(driver, ("A", 1), ("B", 2), ("C", 12))
-    told = driver.metrics()
-    assert (told["emit_final_records_total"], told["suppression_emit_total"], told["emitted_total"]) == (2, 2, 2)
-    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (1, 2)
+    metrics = driver.metrics()
+    assert (metrics["emit_final_records_total"], metrics["suppression_emit_total"], metrics["emitted_total"]) == (
+        2,
+        2,
+        2,
+    )
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_buffer_count_max"]) == (1, 2)
     # 0 in the beginning, then 1, 2 and 1.
-    assert told["suppression_buffer_count_avg"] == 1.0
-    assert told["suppression_buffer_size_current"] == told["spilled_bytes"] > 0
-    assert told["emit_final_latency_max"] == told["emit_final_latency_avg"] == 0  # its wall clock stands still
-    assert "suppression_buffer_fill" not in told
-    assert "intermediate_result_suppression_overtime_min" not in told
+    assert metrics["suppression_buffer_count_avg"] == 1.0
+    assert metrics["suppression_buffer_size_current"] == metrics["spilled_bytes"] > 0
+    assert metrics["emit_final_latency_max"] == metrics["emit_final_latency_avg"] == 0  # its wall clock stands still
+    assert "suppression_buffer_fill" not in metrics
+    assert "intermediate_result_suppression_overtime_min" not in metrics
 
 
 def test_emission_on_close_tells_the_same() -> None:
@@ -102,14 +106,14 @@ def test_a_bounded_strict_buffer_says_how_full_it_is() -> None:
     buffer = tg.BufferConfig.max_records(4).shut_down_when_full()
     driver = TopologyTestDriver(counts().suppress(tg.Suppressed.until_window_closes(buffer)))
     pipe(driver, ("A", 1), ("B", 2), ("C", 3))
-    told = driver.metrics()
-    assert (told["suppression_buffer_count_current"], told["suppression_buffer_fill"]) == (3, 0.75)
+    metrics = driver.metrics()
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_buffer_fill"]) == (3, 0.75)
     # 16 for two times, a key of one byte and the window's start, prior 0 and a count (SEMANTICS 14.9).
-    assert told["suppression_buffer_size_current"] == 3 * (16 + 1 + 8 + 8 + 8)
+    assert metrics["suppression_buffer_size_current"] == 3 * (16 + 1 + 8 + 8 + 8)
     pipe(driver, ("A", 30))
-    told = driver.metrics()
-    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (1, 3)
-    assert told["suppression_buffer_fill"] == 0.25
+    metrics = driver.metrics()
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_buffer_count_max"]) == (1, 3)
+    assert metrics["suppression_buffer_fill"] == 0.25
 
 
 @pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(100)])
@@ -126,10 +130,10 @@ def test_a_strict_buffer_beside_time_limits_says_how_full_it_is(buffer: Any, lim
         final = final.suppress(held)
         driver = TopologyTestDriver(final.suppress(held) if limits == 2 else final)
     pipe(driver, ("A", 1), ("B", 1), ("C", 1))
-    told = driver.metrics()
+    metrics = driver.metrics()
     waiting = 3 if limits == "another output" else 0
-    assert told["suppression_buffer_fill"] == 0.75
-    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (waiting, waiting)
+    assert metrics["suppression_buffer_fill"] == 0.75
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_buffer_count_max"]) == (waiting, waiting)
     pipe(driver, ("D", 30))
     assert driver.metrics()["suppression_buffer_fill"] == 0.25
     if not buffer.bounded and limits == 2:
@@ -142,13 +146,13 @@ def test_a_time_limit_counts_keys_not_updates(buffer: Any) -> None:
     pipe(driver, ("A", 0), ("A", 1), ("B", 2), ("B", 3), ("C", 3))
     assert driver.metrics()["suppression_buffer_count_current"] == 3
     pipe(driver, ("D", 10))  # A leaves
-    told = driver.metrics()
-    assert (told["suppression_buffer_count_current"], told["suppression_emit_total"]) == (3, 1)
-    assert (told["suppression_buffer_size_current"] > 0, told["spilled_bytes"] > 0) == (True, not buffer.bounded)
+    metrics = driver.metrics()
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_emit_total"]) == (3, 1)
+    assert (metrics["suppression_buffer_size_current"] > 0, metrics["spilled_bytes"] > 0) == (True, not buffer.bounded)
     driver.read_output()
     pipe(driver, ("E", 100))
-    told = driver.metrics()
-    assert (told["suppression_buffer_count_current"], told["suppression_emit_total"]) == (1, len("ABCD"))
+    metrics = driver.metrics()
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_emit_total"]) == (1, len("ABCD"))
 
 
 def test_a_full_eager_buffer() -> None:
@@ -156,11 +160,11 @@ def test_a_full_eager_buffer() -> None:
     pipe(driver, ("A", 0), ("B", 1))
     assert driver.metrics()["suppression_buffer_count_avg"] == 1.0  # 0, 1, 2
     pipe(driver, ("C", 2))
-    told = driver.metrics()
+    metrics = driver.metrics()
     # The third entry was put in before the first left.
-    assert (told["suppression_buffer_count_current"], told["suppression_buffer_count_max"]) == (2, 3)
-    assert (told["suppression_buffer_fill"], told["suppression_emit_total"]) == (1.0, 1)
-    assert "emit_final_records_total" not in told
+    assert (metrics["suppression_buffer_count_current"], metrics["suppression_buffer_count_max"]) == (2, 3)
+    assert (metrics["suppression_buffer_fill"], metrics["suppression_emit_total"]) == (1.0, 1)
+    assert "emit_final_records_total" not in metrics
 
 
 @pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
@@ -169,9 +173,9 @@ def test_overtime_is_the_limit_less_what_the_last_update_came_later(buffer: Any)
     pipe(driver, ("A", 0), ("A", 7), ("B", 8))
     assert math.isnan(driver.metrics()["intermediate_result_suppression_overtime_min"])
     pipe(driver, ("C", 100))
-    told = driver.metrics()
-    assert told["intermediate_result_suppression_overtime_min"] == 3  # A: 10 - 7
-    assert told["intermediate_result_suppression_overtime_avg"] == (3 + 10) / 2
+    metrics = driver.metrics()
+    assert metrics["intermediate_result_suppression_overtime_min"] == 3  # A: 10 - 7
+    assert metrics["intermediate_result_suppression_overtime_avg"] == (3 + 10) / 2
 
 
 def test_overtime_of_rows_that_a_full_buffer_let_out() -> None:
@@ -186,9 +190,9 @@ def test_by_the_wall_clock() -> None:
     driver.advance_wall_clock("4 seconds")
     pipe(driver, ("A", 1), ("B", 1))
     driver.advance_wall_clock("10 seconds")
-    told = driver.metrics()
-    assert (told["suppression_emit_total"], told["suppression_buffer_count_current"]) == (2, 0)
-    assert told["intermediate_result_suppression_overtime_avg"] == 10_000
+    metrics = driver.metrics()
+    assert (metrics["suppression_emit_total"], metrics["suppression_buffer_count_current"]) == (2, 0)
+    assert metrics["intermediate_result_suppression_overtime_avg"] == 10_000
 
 
 @pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(50)])
@@ -200,10 +204,10 @@ def test_overtime_by_the_wall_clock_from_the_first_update(buffer: Any) -> None:
     pipe(driver, ("A", 1))
     driver = TopologyTestDriver(topology, state=driver.state(), initial_wall_clock_time=4_000)
     driver.advance_wall_clock("6 seconds")
-    told = driver.metrics()
-    assert told["suppression_emit_total"] == 2
-    assert told["intermediate_result_suppression_overtime_min"] == 6_000  # A
-    assert told["intermediate_result_suppression_overtime_avg"] == (6_000 + 10_000) / 2
+    metrics = driver.metrics()
+    assert metrics["suppression_emit_total"] == 2
+    assert metrics["intermediate_result_suppression_overtime_min"] == 6_000  # A
+    assert metrics["intermediate_result_suppression_overtime_avg"] == (6_000 + 10_000) / 2
 
 
 def test_stream_time_lags_behind_the_wall_clock() -> None:
@@ -218,9 +222,9 @@ def test_operators_of_a_chain() -> None:
     moves = tg.table("moves", key="k", timestamp="ts").group_by("v").count("users").suppress(limit("1 day"))
     driver = TopologyTestDriver(moves)
     pipe(driver, ("A", 0), ("B", 1))
-    told = driver.metrics()
-    assert told["records"] == driver.metrics("moves")["records"] == 2
-    assert told["suppression_buffer_count_current"] == 1
+    metrics = driver.metrics()
+    assert metrics["records"] == driver.metrics("moves")["records"] == 2
+    assert metrics["suppression_buffer_count_current"] == 1
     assert "suppression_buffer_count_current" not in driver.metrics("moves")
     with pytest.raises(tg.DefinitionError, match="`operator` is 'x'; there are 'moves', 'moves by v'"):
         driver.metrics("x")
@@ -230,10 +234,14 @@ def test_several_outputs() -> None:
     table = counts()
     driver = TopologyTestDriver({"raw": table, "final": table.suppress(FINAL)})
     pipe(driver, ("A", 1), ("A", 2), ("B", 12))
-    told = driver.metrics()
-    assert (told["emitted_total"], told["emit_final_records_total"], told["suppression_emit_total"]) == (4, 1, 1)
+    metrics = driver.metrics()
+    assert (metrics["emitted_total"], metrics["emit_final_records_total"], metrics["suppression_emit_total"]) == (
+        4,
+        1,
+        1,
+    )
     # The store has a row per window and key, however many updates there were.
-    assert (told["suppression_buffer_count_max"], told["suppression_buffer_count_current"]) == (1, 1)
+    assert (metrics["suppression_buffer_count_max"], metrics["suppression_buffer_count_current"]) == (1, 1)
 
 
 def test_tasks_are_put_together_as_the_formulas_say() -> None:
@@ -281,9 +289,9 @@ def test_what_waits_is_not_known_before_all_tasks_are_heard() -> None:
     assert math.isnan(tally.values(20)[count])
     tally.add({"tasks": 2, "tasks_heard": 2, count: 4, "suppression_buffer_count_change": 1}, 30)
     tally.add({"tasks": 2, "tasks_heard": 1, count: 1, "suppression_buffer_count_change": -2}, 40)
-    told = tally.values(40)
-    assert (told[count], told["suppression_buffer_count_max"]) == (2, 4)
-    assert told["suppression_buffer_count_avg"] == (0 + 4 + 2) / 3
+    metrics = tally.values(40)
+    assert (metrics[count], metrics["suppression_buffer_count_max"]) == (2, 4)
+    assert metrics["suppression_buffer_count_avg"] == (0 + 4 + 2) / 3
 
 
 def test_a_limit_among_several_is_heard_as_its_operator_is() -> None:
@@ -307,17 +315,17 @@ def test_some_tasks_do_not_say_what_the_others_hold() -> None:
     count, change = "suppression_buffer_count_current", "suppression_buffer_count_change"
     some = {"tasks": 2, "tasks_heard": 1, "open_windows": 1, "suppression_buffer_fill": 0.1, count: 1, change: -1}
     tally.add(nothing | some, 10)
-    told = tally.values(10)
-    assert math.isnan(told["open_windows"])
-    assert math.isnan(told["suppression_buffer_fill"])
+    metrics = tally.values(10)
+    assert math.isnan(metrics["open_windows"])
+    assert math.isnan(metrics["suppression_buffer_fill"])
     full = {"tasks": 2, "tasks_heard": 2, "open_windows": 7, "suppression_buffer_fill": 0.9, count: 9, change: 1}
     tally.add(nothing | full, 20)
     tally.add(nothing | some, 30)
-    told = tally.values(30)
-    assert (told["open_windows"], told["suppression_buffer_fill"], told[count]) == (7, 0.9, 8)
+    metrics = tally.values(30)
+    assert (metrics["open_windows"], metrics["suppression_buffer_fill"], metrics[count]) == (7, 0.9, 8)
     tally.add(nothing | some | {change: -7}, 40)  # the other task holds nothing any more
-    told = tally.values(40)
-    assert (told["open_windows"], told["suppression_buffer_fill"], told[count]) == (7, 0.1, 1)
+    metrics = tally.values(40)
+    assert (metrics["open_windows"], metrics["suppression_buffer_fill"], metrics[count]) == (7, 0.1, 1)
 
 
 def test_some_tasks_do_not_say_what_a_join_holds() -> None:
@@ -327,8 +335,8 @@ def test_some_tasks_do_not_say_what_a_join_holds() -> None:
     tally, nothing = Totals("users", op.numbers, 0), dict.fromkeys(op.numbers)
     tally.add(nothing | {"tasks": 2, "tasks_heard": 2, "open_left_records": 10, "open_right_records": 8}, 10)
     tally.add(nothing | {"tasks": 2, "tasks_heard": 1, "open_left_records": 4, "open_right_records": 3}, 20)
-    told = tally.values(20)
-    assert (told["open_left_records"], told["open_right_records"]) == (10, 8)
+    metrics = tally.values(20)
+    assert (metrics["open_left_records"], metrics["open_right_records"]) == (10, 8)
 
 
 def test_the_average_of_a_limit_is_over_the_batches_of_its_operator() -> None:
@@ -340,5 +348,7 @@ def test_the_average_of_a_limit_is_over_the_batches_of_its_operator() -> None:
     waiting = {count: 6, f"{count}[suppress]": 6, f"{count}[suppress-2]": 0}
     tally.add(nothing | waiting | {"tasks": 2, "tasks_heard": 2}, 10)
     tally.add(nothing, 20)
-    told = tally.values(20)
-    assert told["suppression_buffer_count_avg"] == told["suppression_buffer_count_avg[suppress]"] == (0 + 6 + 6) / 3
+    metrics = tally.values(20)
+    assert (
+        metrics["suppression_buffer_count_avg"] == metrics["suppression_buffer_count_avg[suppress]"] == (0 + 6 + 6) / 3
+    )

@@ -122,7 +122,7 @@ def places(driver: TopologyTestDriver) -> list[int]:
     return [place for store in driver.state().stores for place, _ in store.log if place >= WINDOW_RUNS.top]
 
 
-def told(driver: TopologyTestDriver) -> list[str]:
+def output(driver: TopologyTestDriver) -> list[str]:
     return sorted(map(repr, driver.read_output()))
 
 
@@ -167,7 +167,7 @@ def test_rows_are_those_of_whole_windows(name: str, sizes: Tuning, seed: int, mo
         for driver in drivers:
             driver.pipe_batch(batch)
         by_key, whole = drivers
-        one, other = told(by_key), told(whole)
+        one, other = output(by_key), output(whole)
         assert one == other
         assert sorted(map(repr, by_key.read_state("store"))) == sorted(map(repr, whole.read_state("store")))
         # Bytes differ, and so do metrics before the first records.
@@ -179,7 +179,7 @@ def test_rows_are_those_of_whole_windows(name: str, sizes: Tuning, seed: int, mo
     assert most > 0
     for driver in drivers:
         driver.drain()
-    assert told(drivers[0]) == told(drivers[1])
+    assert output(drivers[0]) == output(drivers[1])
     assert not places(drivers[0]) or "without end" in name
 
 
@@ -281,7 +281,7 @@ def test_a_plan_that_changes_goes_on_from_large_windows(way: str, back: bool) ->
             ]
         for driver in drivers:
             driver.pipe_batch(batch)
-        assert told(drivers[0]) == told(drivers[1])
+        assert output(drivers[0]) == output(drivers[1])
         one, other = (sorted(map(repr, driver.read_state("store"))) for driver in drivers)
         assert one == other
     assert seen or back
