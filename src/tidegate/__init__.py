@@ -267,6 +267,7 @@ def read_state(
     Raises:
         CheckpointError: There is no state to read.
         DefinitionError: The checkpoint has no store of this name.
+        DefinitionTypeError: `ended_from` or `ended_to` is no instant.
 
     Examples:
         ```python

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 
 MAX_MS = 2**63 - 1
 """The largest instant and the largest duration (292 million years)."""
@@ -177,6 +177,21 @@ def _unit(word: str) -> str | None:
 def instant_ms(value: int | datetime) -> int:
     """Epoch milliseconds of an integer (unchanged) or a datetime; one without a time zone is UTC."""
     return _epoch_micros(value) // 1_000 if isinstance(value, datetime) else value
+
+
+def given_instant_ms(value: Any, argument: str) -> int:
+    """Epoch milliseconds of an argument: an integer of at most 64 bits (unchanged), or a datetime as in `instant_ms`.
+
+    Raises DefinitionTypeError for anything else, DefinitionError for a larger integer.
+    """
+    ms = instant_ms(value) if isinstance(value, int | datetime) and not isinstance(value, bool) else None
+    if not isinstance(ms, int):  # NaT of pandas is a datetime, and no instant
+        raise DefinitionTypeError(f"`{argument}` is {in_one_line(value)}, not epoch milliseconds or a datetime.")
+    if abs(ms) > MAX_MS:
+        raise DefinitionError(
+            f"`{argument}` is {ms}: more milliseconds than 64 bits hold. Use an instant nearer to 1970."
+        )
+    return ms
 
 
 def _comparable(value: Any) -> Any:

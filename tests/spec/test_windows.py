@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import tidegate as tg
@@ -101,6 +102,10 @@ def test_closed_when_stream_time_reaches_end_and_grace() -> None:
             lambda: tg.UnlimitedWindows.start_on(-1),
             "`start` is -1 ms: an instant must not be negative. Use 0 or later.",
         ),
+        (
+            lambda: tg.UnlimitedWindows.start_on(2**63),
+            "`start` is 9223372036854775808: more milliseconds than 64 bits hold. Use an instant nearer to 1970.",
+        ),
     ],
 )
 def test_windows_that_cannot_be(make: Any, message: str) -> None:
@@ -110,7 +115,7 @@ def test_windows_that_cannot_be(make: Any, message: str) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("start", ["0", 1.5, True, None])
+@pytest.mark.parametrize("start", ["0", 1.5, True, None, pd.NaT])
 def test_a_start_that_is_no_instant(start: Any) -> None:
     with pytest.raises(DefinitionTypeError, match=r"`start` is .*, not epoch milliseconds or a datetime\."):
         tg.UnlimitedWindows.start_on(start)

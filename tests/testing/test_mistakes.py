@@ -462,6 +462,10 @@ def test_a_table_as_one_input_is_its_rows_one_after_the_other() -> None:
             lambda: TopologyTestDriver(GROUPED.count(), initial_wall_clock_time="2026-01-01"),  # type: ignore[arg-type]
             "`initial_wall_clock_time` is '2026-01-01', not epoch milliseconds or a datetime.",
         ),
+        (
+            lambda: TopologyTestDriver(GROUPED.count(), initial_wall_clock_time=pd.NaT),  # type: ignore[arg-type]
+            "`initial_wall_clock_time` is NaT, not epoch milliseconds or a datetime.",
+        ),
         (lambda: TopologyTestDriver(FRAME), "A driver runs a topology, not a pandas DataFrame. Give"),  # type: ignore[arg-type]
         (lambda: TopologyTestDriver(GROUPED), "A driver runs a topology, not <KGroupedStream events by k>. Give"),  # type: ignore[arg-type]
         (lambda: tg.stream(FRAME, key="k", timestamp="ts"), "`source` is a pandas DataFrame (DataFrame), not a Spark"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -234,6 +235,16 @@ def test_a_store_that_is_not_there() -> None:
         driver.read_state("sums")
     with pytest.raises(tg.DefinitionTypeError, match="`ended_from` is 'now'"):
         driver.read_state(ended_from="now")  # type: ignore[arg-type]
+
+
+def test_windows_that_ended_at_no_instant() -> None:
+    """NaT is later than nothing and earlier than nothing: it would select no window."""
+    driver = TopologyTestDriver(table(WINDOWS["tumbling"][0]))
+    driver.pipe_input({"k": "a", "ts": 1, "x": 1})
+    with pytest.raises(tg.DefinitionTypeError, match="`ended_from` is NaT"):
+        driver.read_state(ended_from=pd.NaT)  # type: ignore[arg-type]
+    with pytest.raises(tg.DefinitionError, match="`ended_to` is 9223372036854775808: more milliseconds than 64 bits"):
+        driver.read_state(ended_to=2**63)
 
 
 @pytest.mark.parametrize(

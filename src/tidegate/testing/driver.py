@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidegate.dsl import KLateRecords, KTable, Result
 from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
-from tidegate.instants import Duration, duration_ms, instant_ms, show_ms
+from tidegate.instants import Duration, duration_ms, given_instant_ms, show_ms
 from tidegate.kernel.inspect import pending, stored_rows
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.kernel.rows.layout import Layout
@@ -68,6 +68,7 @@ class TopologyTestDriver:
 
     Raises:
         DefinitionTypeError: `state` is not the state of a driver, or `initial_wall_clock_time` is no instant.
+        DefinitionError: 64 bits do not hold the milliseconds of `initial_wall_clock_time`.
         CheckpointError: The state has another number of operators, or its records were in another order.
 
     Examples:
@@ -85,11 +86,7 @@ class TopologyTestDriver:
         initial_wall_clock_time: int | datetime = 0,
         tuning: Tuning = DEFAULT,
     ) -> None:
-        if isinstance(initial_wall_clock_time, bool) or not isinstance(initial_wall_clock_time, int | datetime):
-            raise DefinitionTypeError(
-                f"`initial_wall_clock_time` is {in_one_line(initial_wall_clock_time)}, not epoch milliseconds or a "
-                "datetime."
-            )
+        wall_clock_ms = given_instant_ms(initial_wall_clock_time, "initial_wall_clock_time")
         self._tuning = tuning
         self._plan, self._nodes = operators(table)
         self._entries = entries_of(self._plan, self._nodes)
@@ -114,7 +111,7 @@ class TopologyTestDriver:
         self._piped = state.piped if state else 0
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
-        self._wall_clock_ms = state.wall_clock_ms if state else instant_ms(initial_wall_clock_time)
+        self._wall_clock_ms = state.wall_clock_ms if state else wall_clock_ms
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
     def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
@@ -452,6 +449,7 @@ class TopologyTestDriver:
 
         Raises:
             DefinitionError: There is no store of this name.
+            DefinitionTypeError: `ended_from` or `ended_to` is no instant.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())

@@ -9,8 +9,8 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.instants import instant_ms, later_ms
+from tidegate.errors import DefinitionError
+from tidegate.instants import given_instant_ms, later_ms
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.columns.arrays import as_schema, concat_tables, ints
 from tidegate.kernel.rows.closing import closed_at
@@ -42,13 +42,11 @@ def named(what: Described, store: str | None) -> str | None:
 
 
 def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tuple[int | None, int | None]:
-    """A range of window ends in ms, both ends included; None is open. Raises DefinitionTypeError for no instant."""
-    bounds = []
-    for name, bound in (("ended_from", earliest), ("ended_to", latest)):
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | datetime)):
-            raise DefinitionTypeError(f"`{name}` is {bound!r}, not epoch milliseconds or a datetime.")
-        bounds.append(None if bound is None else instant_ms(bound))
-    return bounds[0], bounds[1]
+    """A range of window ends in ms, both ends included; None is open. Raises as `given_instant_ms`."""
+    return (
+        None if earliest is None else given_instant_ms(earliest, "ended_from"),
+        None if latest is None else given_instant_ms(latest, "ended_to"),
+    )
 
 
 def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.instants import MAX_MS, Window, instant_ms
+from tidegate.errors import DefinitionError
+from tidegate.instants import MAX_MS, Window, given_instant_ms
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,14 @@ class UnlimitedWindows:
             The window.
 
         Raises:
-            DefinitionError: The instant is negative.
+            DefinitionError: The instant is negative, or has more milliseconds than 64 bits hold.
             DefinitionTypeError: `start` is neither a whole number nor a datetime.
 
         Examples:
             >>> tg.UnlimitedWindows.start_on(1_000).start_ms
             1000
         """
-        if isinstance(start, bool) or not isinstance(start, int | datetime):
-            raise DefinitionTypeError(f"`start` is {start!r}, not epoch milliseconds or a datetime.")
-        start_ms = instant_ms(start)
+        start_ms = given_instant_ms(start, "start")
         if start_ms < 0:
             raise DefinitionError(f"`start` is {start_ms} ms: an instant must not be negative. Use 0 or later.")
         return cls(start_ms)
