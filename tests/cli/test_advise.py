@@ -207,6 +207,23 @@ def test_times_that_spark_wrote_may_lie_in_any_year(tmp_path: Path, values: bool
     assert read(tmp_path / "a.parquet", ["ts"], values=values)["ts"].to_pylist() == ever
 
 
+@pytest.mark.parametrize("windows", [tg.TimeWindows.of_size_with_no_grace("1 s"), tg.SlidingWindows(10, 0)])
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, windows: Any) -> None:
+    """Other columns may be there twice."""
+    of_key, of_value = (pa.table([["a"], [1], ["b"]], names=["k", "ts", name]) for name in ("k", "v"))
+    asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "windows": windows}
+    with pytest.raises(DefinitionError, match="The recording has two columns 'k'"):
+        tg.advise(of_key, **asked)
+    pq.write_table(of_key, tmp_path / "twice.parquet")
+    (tmp_path / "twice.csv").write_text("k,ts,k\na,1,b\n")
+    for name in ("twice.parquet", "twice.csv"):
+        with pytest.raises(InputError, match=rf"{name}' has two columns 'k'"):
+            tg.advise(tmp_path / name, **asked)
+    (tmp_path / "others.csv").write_text("k,ts,v,v\na,1,b,c\n")
+    for records in (of_value.append_column("v", [["c"]]), tmp_path / "others.csv"):
+        assert tg.advise(records, **asked).records == 1
+
+
 def test_a_record_of_a_file_lacks_a_value_if_all_other_columns_are_null(tmp_path: Path) -> None:
     """The other columns may differ from file to file, also in type."""
     record = {"k": ["a", "a", "a"], "ts": [1, 2, 90]}

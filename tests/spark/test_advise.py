@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,18 @@ def test_a_time_that_is_none_is_refused(spark: Any, kind: str) -> None:
             tg.advise_limit(frame, **asked)
         with pytest.raises(DefinitionError, match=said):
             tg.advise_join(frame, frame, **asked)
+
+
+@pytest.mark.parametrize("again", ["k", "K"])
+def test_a_column_that_is_there_twice_is_refused(spark: Any, again: str) -> None:
+    frame = spark.range(3).selectExpr("'a' AS k", "id AS ts", f"'b' AS {again}")
+    asked: dict[str, Any] = {"key": "k", "timestamp": "ts", "arrival": "ts"}
+    said = "two columns 'k'" if again == "k" else "the columns 'k' and 'K'"
+    for advise in (partial(tg.advise, windows=tg.TimeWindows.of_size_with_no_grace("5 ms")), tg.advise_limit):
+        with pytest.raises(DefinitionError, match=f"The recording has {said}"):
+            advise(frame, **asked)
+    with pytest.raises(DefinitionError, match=f"The recording has {said}"):
+        tg.advise_join(frame, frame, **asked)
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date", "string", "int", "void"])

@@ -106,21 +106,30 @@ def _read(path: Path, columns: Sequence[str], format: str, values: bool) -> tupl
     try:
         if format == "parquet" and values:
             with parquet.ParquetFile(path, **_TIMES) as file:
+                _check_once(path, file.schema_arrow.names, columns)
                 # The other columns may be large: they are reduced batch by batch.
                 parts = [_reduced(pa.Table.from_batches([batch]), columns) for batch in file.iter_batches()]
                 nothing = file.schema_arrow.empty_table()
             return pa.concat_tables([_reduced(nothing, columns), *parts]), nothing.schema.names
         if format == "parquet":
             names = parquet.read_schema(path).names
+            _check_once(path, names, columns)
             wanted = [name for name in names if name in columns]
             return parquet.read_table(path, columns=wanted, partitioning=None, **_TIMES), names
         table = csv.read_csv(path) if format == "csv" else json.read_json(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{str(path)!r} cannot be read as {format}: {error}") from None
     names = table.schema.names
+    _check_once(path, names, columns)
     if values:
         return _reduced(table, columns), names
     return table.select([name for name in names if name in columns]), names
+
+
+def _check_once(path: Path, names: Sequence[str], columns: Sequence[str]) -> None:
+    for name in columns:
+        if names.count(name) > 1:
+            raise InputError(f"{str(path)!r} has two columns {name!r}. Rename or drop one of them.")
 
 
 def _reduced(table: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -63,13 +63,16 @@ class Recorded:
 def columns_of(question: Question, table: pa.Table) -> pa.Table:
     """The columns to read, with times as timestamps.
 
-    Raises DefinitionError for a missing column, InputError for an offset that is no whole number.
+    Raises DefinitionError for a column that is missing or there twice, InputError for an offset that is no whole
+    number.
     """
     for name in question.columns:
         if name not in table.schema.names:
             raise DefinitionError(
                 f"The recording has no column {name!r}. Its columns are {', '.join(map(str, table.schema.names))}."
             )
+        if table.schema.names.count(name) > 1:
+            raise DefinitionError(f"The recording has two columns {name!r}. Rename or drop one of them.")
     table = plain_columns(table.select(list(question.columns)))
     for time in question.times:
         place = table.schema.get_field_index(time)

@@ -44,7 +44,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.runtime.spark.advising.order import Known, Plan, Ready, decoded, seen, sees, slices
 from tidegate.runtime.spark.frames.arrow import as_taken
-from tidegate.runtime.spark.frames.names import col
+from tidegate.runtime.spark.frames.names import check_apart, col
 from tidegate.spec.windows import TimeWindows
 
 ROWS = 1 << 19
@@ -138,11 +138,15 @@ def check_static(frame: DataFrame) -> None:
 
 def columns(question: Question, frame: DataFrame) -> DataFrame:
     """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset), and whether a record is `empty`: skipped
-    because its values are all null. Raises DefinitionError for a column that is missing, or of times that are none.
+    because its values are all null.
+
+    Raises DefinitionError for a column that is missing or there twice, or of times that are none.
     """
     for name in question.columns:
         if name not in frame.columns:
             raise DefinitionError(f"The recording has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
+    wanted = {name.lower() for name in question.columns}
+    check_apart([name for name in frame.columns if name.lower() in wanted], frame.sparkSession, "The recording has")
     types = {field.name: field.dataType for field in frame.schema.fields}
     read = [col(name).alias(f"k:{name}") for name in question.key]
     values = dict.fromkeys(aggregate.column for aggregate in question.aggregates.values())
