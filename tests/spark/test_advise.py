@@ -137,6 +137,15 @@ def test_a_time_that_is_none_is_refused(spark: Any, kind: str) -> None:
             tg.advise_join(frame, frame, **asked)
 
 
+@pytest.mark.parametrize("kind", ["double", "float", "decimal(5, 1)", "boolean", "timestamp"])
+def test_an_offset_that_is_no_whole_number_is_refused(spark: Any, kind: str) -> None:
+    """Spark would cut 2.7 and 2.2 to one offset, and the records would be in another order."""
+    frame = spark.range(3).selectExpr("'a' AS k", "id AS ts", "0 AS p", f"CAST(id AS {kind}) AS o")
+    windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
+    with pytest.raises(DefinitionError, match=rf"The offset column 'o' is {re.escape(kind.replace(', ', ','))}\."):
+        tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
+
+
 @pytest.mark.parametrize("again", ["k", "K"])
 def test_a_column_that_is_there_twice_is_refused(spark: Any, again: str) -> None:
     frame = spark.range(3).selectExpr("'a' AS k", "id AS ts", f"'b' AS {again}")

@@ -44,7 +44,7 @@ from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.runtime.spark.advising.order import Known, Plan, Ready, decoded, seen, sees, slices
 from tidegate.runtime.spark.frames.arrow import as_taken
-from tidegate.runtime.spark.frames.names import check_apart, col
+from tidegate.runtime.spark.frames.names import check_apart, col, spelled
 from tidegate.spec.windows import TimeWindows
 
 ROWS = 1 << 19
@@ -140,7 +140,7 @@ def columns(question: Question, frame: DataFrame) -> DataFrame:
     """k:, v:, ts (ms), at (arrival, ms), name (of the partition), o (offset), and whether a record is `empty`: skipped
     because its values are all null.
 
-    Raises DefinitionError for a column that is missing or there twice, or of times that are none.
+    Raises DefinitionError for a column that is missing or there twice, or of times or offsets that are none.
     """
     for name in question.columns:
         if name not in frame.columns:
@@ -156,7 +156,7 @@ def columns(question: Question, frame: DataFrame) -> DataFrame:
         read.append(_time(question.arrival, types[question.arrival]).alias("at"))
     read.append(_name(question.partition, types).alias("name"))
     if question.offset is not None:
-        read.append(col(question.offset).cast("long").alias("o"))
+        read.append(_offset(question.offset, types[question.offset]).alias("o"))
     nulls = [col(name).isNull() for name in question.values(frame.columns)]
     read.append((reduce(Column.__and__, nulls) if nulls else F.lit(False)).alias("empty"))
     return frame.select(*read)
@@ -168,6 +168,17 @@ def _name(partition: str | None, types: dict[str, DataType]) -> Column:
     # Python and Arrow agree on values of these types. On a timestamp, which has the zone of the session, they do not.
     same = isinstance(types[partition], IntegralType | StringType | BooleanType | DateType | DecimalType)
     return col(partition) if same else col(partition).cast("string")
+
+
+def _offset(name: str, kind: DataType) -> Column:
+    """The offsets of a column. Raises DefinitionError for a column of another type, whose fractions Spark would cut."""
+    if isinstance(kind, IntegralType | StringType | NullType):
+        return col(name).cast("long")
+    raise DefinitionError(
+        f"The offset column {name!r} is {kind.simpleString()}. Offsets are whole numbers that say in which order the "
+        f'records of a partition came. Use a column of integers, frame.withColumn("{name}", '
+        f'F.col({spelled(name)}).cast("long")) if all of its values are whole.'
+    )
 
 
 def _time(name: str, kind: DataType) -> Column:
