@@ -213,6 +213,8 @@ def test_arguments_that_contradict_each_other() -> None:
         "how='inner'), or leave it out.",
     )
     assert stream().join(table(), "left").node.table == stream().left_join(table(), "left").node.table  # type: ignore[arg-type]
+    kept = tg.table("users", key="user", timestamp="ts", history="1 s")
+    assert stream().join(kept, "left", "1 s").node.table == stream().left_join(kept, grace="1 s").node.table  # type: ignore[arg-type]
     refuses(
         lambda: table().group_by("city", key="shop"),
         DefinitionError,

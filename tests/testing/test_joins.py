@@ -644,6 +644,10 @@ def test_a_joined_table_is_a_table() -> None:
         (lambda: payments().join(orders(), WINDOWS, grace="1 s"), "is for joins with a table"),
         (lambda: prices(history="-1 s"), "`history` is -1 second"),
         (lambda: payments().join(orders()), "`windows` is None"),
+        (lambda: payments().join(orders(), "5 minutes"), "`windows` is '5 minutes'. Use JoinWindows"),
+        (lambda: payments().left_join(orders(), "5 minutes"), "`windows` is '5 minutes'. Use JoinWindows"),
+        (lambda: payments().join(orders(), "left"), "`windows` is 'left'. Use JoinWindows"),
+        (lambda: payments().left_join(prices(history="1 s"), "1 s"), "the time to wait for the table as grace=..."),
         (lambda: payments().join(5), "neither a stream nor a table"),
         (lambda: prices().join(payments()), "A stream is joined with a table"),
         (

@@ -27,6 +27,7 @@ from tidegate.plan import (
 )
 from tidegate.plan.joins import Asked, forwarded, join_streams, join_table
 from tidegate.spec.columns import check_user_name, public_key
+from tidegate.spec.joined import HOWS, INNER
 from tidegate.spec.materialized import Materialized
 from tidegate.spec.steps import SelectKey, Step, check_call_of_row, filter_of, map_values_of
 from tidegate.spec.windows import JoinWindows
@@ -231,20 +232,23 @@ class KStream(Result):
             >>> driver.read_output()
             [{'user': 'A', 'button': 'buy', 'page': 'shop', 'timestamp': 5}]
         """
-        if isinstance(windows, str):  # join(table, "left")
-            if how not in ("inner", windows):
-                raise DefinitionError(
-                    f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
-                    f"join(right, how={windows!r}), or leave it out."
-                )
-            windows, how = None, windows
-        asked = Asked(how, value_joiner, suffixes, types, materialized)
         if isinstance(right, KTable):
+            if isinstance(windows, str) and windows in HOWS:  # join(table, "left", "10 ms"): how and grace
+                if how not in HOWS and grace is None:
+                    how, grace = INNER, how
+                if how not in (INNER, windows):
+                    raise DefinitionError(
+                        f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
+                        f"join(right, how={windows!r}), or leave it out."
+                    )
+                windows, how = None, windows
             if windows is not None:
                 raise DefinitionError(
                     f"`windows` is {windows}, and a table has no windows to meet in: a record looks up its row. Leave "
-                    "it out, or join the stream of the table's changes, table.to_stream()."
+                    "it out, give the time to wait for the table as grace=..., or join the stream of the table's "
+                    "changes, table.to_stream()."
                 )
+            asked = Asked(how, value_joiner, suffixes, types, materialized)
             return _joined(join_table(self.node, right.node, grace, asked))
         if not isinstance(right, KStream):
             raise DefinitionTypeError(
@@ -255,6 +259,7 @@ class KStream(Result):
                 "`grace` is for joins with a table; of two streams the windows have it. Use "
                 "JoinWindows.of_time_difference_and_grace(difference, grace)."
             )
+        asked = Asked(how, value_joiner, suffixes, types, materialized)
         return _joined(join_streams(self.node, right.node, windows, asked))
 
     def left_join(
