@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns.sorting import by_two, far_apart, ties_in_order
+from tidegate.kernel.columns.sorting import by_several, by_two, far_apart, ties_in_order
 
 NUMBERS = st.integers(-2, 2) | st.sampled_from([-(2**63), 2**63 - 1])
 TEXTS = st.lists(st.sampled_from(["ab", "cd", "ef"]), max_size=9)
@@ -29,6 +29,22 @@ def test_rows_in_the_order_of_two_columns_as_they_came(rows: list[tuple[int, int
     start = shuffled[np.argsort(first[shuffled], kind="stable")]
     wanted = sorted(start.tolist(), key=lambda n: rows[n])
     assert ties_in_order(start, first, second).tolist() == wanted
+
+
+@given(st.integers(1, 4), st.integers(0, 62), st.data())
+def test_rows_in_the_order_of_several_columns_as_they_came(columns: int, bits: int, data: Any) -> None:
+    """Columns that fit into one number together, some together, and each alone; the largest take all 64 bits."""
+    some = st.integers(-(2**bits), 2**bits) | NUMBERS
+    rows = data.draw(st.lists(st.tuples(*[data.draw(st.sampled_from([some, st.integers(-2, 2)]))] * columns)))
+    found = by_several([np.array([row[n] for row in rows], np.int64) for n in range(columns)])
+    assert found.tolist() == sorted(range(len(rows)), key=lambda n: rows[n])
+
+
+@pytest.mark.parametrize("places", [10, 100_000])
+def test_many_rows_in_the_order_of_several_columns(places: int) -> None:
+    rng = np.random.default_rng(places)
+    columns = [rng.integers(0, places, 20_000), rng.integers(10**12, 10**12 + 50, 20_000), rng.integers(-9, 9, 20_000)]
+    assert by_several(columns).tolist() == np.lexsort(columns[::-1]).tolist()
 
 
 @given(TEXTS, st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]), st.data())

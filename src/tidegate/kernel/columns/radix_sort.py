@@ -15,9 +15,9 @@ _FEW = 4_096
 
 
 def argsort(numbers: Ints) -> Ints:
-    """The places that sort numbers, none of them negative; equal numbers keep their order."""
+    """The places that sort numbers; equal numbers keep their order."""
     bits = int(numbers.max(initial=0)).bit_length()
-    if bits > _LONGEST or len(numbers) < _FEW:
+    if bits > _LONGEST or len(numbers) < _FEW or int(numbers.min(initial=0)) < 0:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers.astype(np.uint16), kind="stable")
     for shift in range(_DIGIT, bits, _DIGIT):

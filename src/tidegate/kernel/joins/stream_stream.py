@@ -22,7 +22,7 @@ import pyarrow as pa
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, concat_tables, ints, some_rows
 from tidegate.kernel.columns.hash64 import HALF_BITS
-from tidegate.kernel.columns.sorting import by_columns, far_apart
+from tidegate.kernel.columns.sorting import by_columns, by_several, far_apart
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
@@ -515,8 +515,12 @@ def _order_of_closing(
 
 def _in_order(parts: list[_Part]) -> pa.Table:
     """The rows of all parts in the order in which they leave."""
-    rows = concat_tables([rows for rows, _ in parts])
     by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
     keys = [one.name for one in by.schema if one.name.startswith("k:") and not pa.types.is_null(one.type)]
     names = [name for name in ("place", "what", "time", "side", *keys, "arrival") if name in by.schema.names]
-    return rows.take(by_columns(by.select(names)))
+    if keys:
+        order = ints(by_columns(by.select(names)))
+    else:
+        # Pairs have no side; they are no rows of records that close.
+        order = by_several([ints(pc.fill_null(by[name], 0)) for name in names])
+    return _in_one_piece([rows for rows, _ in parts], order)
