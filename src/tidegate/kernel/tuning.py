@@ -54,7 +54,7 @@ class Tuning:
                            bucket reads more. A bucket that begins to be due is cut into as many again, so that it is
                            read whole only once. A checkpoint must be read with the number that wrote it
         bucket_segments    a time bucket with more segments than this is compacted, each bucket after a different number
-                           of batches
+                           of batches; of the log of a pane, and of retained results, so many segments become one
         chunk_rows, piece_rows
                            keys in a chunk of the key index; keys that are looked up at a time
         fold_rows          the log of the key index is merged into its base when it has more rows than this and than an
