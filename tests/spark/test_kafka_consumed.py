@@ -19,10 +19,13 @@ pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 or later")
 
 import confluent_kafka
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from tidegate.kernel.columns.arrays import as_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka import consumed, librdkafka
 from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
 
@@ -206,6 +209,22 @@ def test_batches_are_bounded_by_records_and_by_bytes(
         assert batch.nbytes < librdkafka.CHUNK_BYTES + 400 * (size + 100)
         batches.append(batch.num_rows)
     assert batches == wanted
+
+
+class Timed(Message):
+    """A record whose time and its type are as a producer gave them."""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._offset
+
+
+def test_a_time_that_spark_has_not_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a producer that counts nanoseconds: one such record must not end the query at each start."""
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: SimpleNamespace(Message=Timed))
+    times = [-1, 5, MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS + 1, 1_700_000_000_000_000_000, -MAX_TIMESTAMP_MS - 1]
+    rows = librdkafka._columns([Timed(time, 1) for time in times], ["timestamp"], Span("t", 0, 0, 9))
+    found = as_schema(rows, pa.schema([("timestamp", pa.timestamp("us", "UTC"))]))["timestamp"]
+    assert found.cast(pa.int64()).to_pylist() == [-1_000, 5_000, MAX_TIMESTAMP_MS * 1_000, None, None, None]
 
 
 @pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT", "_TRANSPORT"])

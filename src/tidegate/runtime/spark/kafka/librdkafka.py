@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DefinitionError, InputError, TidegateError
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 
 Offsets = dict[str, dict[str, int]]
 """Offsets by topic and partition, as Spark's own source writes them into a checkpoint."""
@@ -63,7 +64,7 @@ _AS: dict[str, tuple[pa.DataType, Callable[[Any, list[Any]], list[Any]]]] = {
     "value": (pa.binary(), lambda message, records: list(map(message.value, records))),
     "timestamp": (
         pa.timestamp("ms", "UTC"),
-        lambda message, records: [at for _, at in map(message.timestamp, records)],
+        lambda message, records: [_instant(at) for _, at in map(message.timestamp, records)],
     ),
     "timestampType": (pa.int32(), lambda message, records: [kind - 1 for kind, _ in map(message.timestamp, records)]),
     "headers": (_HEADERS, lambda message, records: [_headers(each) for each in map(message.headers, records)]),
@@ -281,6 +282,11 @@ def _columns(records: list[Any], names: Sequence[str], span: Span) -> pa.RecordB
             kind, values = _AS[name]
             made[name] = pa.array(values(_kafka().Message, records), kind)
     return pa.record_batch(made)
+
+
+def _instant(at: int) -> int | None:
+    """A timestamp; null beyond the range of Spark's, as of a producer that counts nanoseconds."""
+    return at if -MAX_TIMESTAMP_MS <= at <= MAX_TIMESTAMP_MS else None
 
 
 def _headers(given: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
