@@ -295,7 +295,7 @@ def test_the_time_that_other_steps_of_the_task_take_is_no_silence_of_the_brokers
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(librdkafka.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr("tidegate.runtime.spark.kafka.librdkafka.time.monotonic", lambda: clock.now)
     found = []
     for records in librdkafka._until(Span("t", 0, 4, 8), polled(monkeypatch, [4, 5], [], [6, 7]), lossy=False):
         found += [record.offset() for record in records]

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
-from tidegate.plan import RESULT_COLUMNS, check_there
+from tidegate.plan import RESULT_COLUMNS, Changelog, check_there
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.frames.names import col, free
 from tidegate.runtime.spark.kafka.formats import Json
@@ -97,6 +97,7 @@ def table(
         name=name,
         history=history,
     )
+    assert isinstance(made.node, Changelog)
     # A row whose key changes has two changes of one partition and offset.
     return replace(made, node=replace(made.node, stream=replace(made.node.stream, moves=True)))
 
