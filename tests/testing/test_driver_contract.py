@@ -109,6 +109,17 @@ def test_regrouped() -> None:
     assert [(row["shop"], row["count"]) for row in driver.read_output()] == [("S", 2)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.float16(), np.float16(1.5)), (pa.month_day_nano_interval(), pa.MonthDayNano([1, 2, 3]))]
+)
+def test_a_table_is_grouped_beside_values_that_arrow_does_not_sort(kind: pa.DataType, value: Any) -> None:
+    groups = tg.table("changes", key="k", timestamp="ts").group_by("g")
+    first = groups.aggregate(lambda: None, lambda _, row, old: old or str(row["v"]), lambda *_: None, type="string")
+    driver = TopologyTestDriver(first)
+    driver.pipe_batch(pa.table({"k": ["a", "b"], "g": ["x", "x"], "ts": [1, 1], "v": pa.array([value, value], kind)}))
+    assert [row["aggregate"] for row in driver.read_output()] == [str(value)]
+
+
 # --- time ----------------------------------------------------------------------------------------------------------
 
 

@@ -469,4 +469,7 @@ def _shifted(rows: pa.Table, base: int) -> pa.Table:
 
 
 def _sortable(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+    """Whether Arrow sorts values of this type."""
+    types = pa.types
+    unsorted = (types.is_nested, types.is_null, types.is_float16, types.is_interval)
+    return not any(is_one(kind) for is_one in unsorted)
