@@ -17,6 +17,7 @@ from tidegate.kernel.state.tables import (
     OLD_VALUE_TABLES,
     RETENTION_TABLES,
     TIME_LIMIT_TABLES,
+    WINDOW_RUNS,
     TableSpec,
     buffered_old_values,
     time_limit_tables,
@@ -26,8 +27,14 @@ from tidegate.testing import TopologyTestDriver
 
 LATER = [table for place in (1, 2, 3) for table in (*time_limit_tables(place), buffered_old_values(place))]
 OTHERS = (*RETENTION_TABLES, *OLD_VALUE_TABLES, *TIME_LIMIT_TABLES, *LATER)
-FARTHEST = 2**39
-"""No partition number is larger: in milliseconds it is the year 19391."""
+FARTHEST = 2**49
+"""No partition number that is a time is larger: in milliseconds it is the year 19809."""
+
+HALVES = 2**32
+"""No partition number that is the upper half of a hash is larger."""
+
+LARGE_WINDOWS = 2**20
+"""Windows that become large, each with a range of hashes of its own, in the life of a query."""
 
 
 def grouped() -> tg.KGroupedStream:
@@ -38,7 +45,10 @@ def span(table: TableSpec) -> tuple[int, int]:
     """The first and the last place of a table in the store."""
     if table.partitioned_by == "always 0":
         return table.top, table.top
-    return min(table.place(0), table.place(FARTHEST)), max(table.place(0), table.place(FARTHEST))
+    farthest = FARTHEST
+    if "hash" in table.partitioned_by:
+        farthest = HALVES * LARGE_WINDOWS if table is WINDOW_RUNS else HALVES
+    return min(table.place(0), table.place(farthest)), max(table.place(0), table.place(farthest))
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
