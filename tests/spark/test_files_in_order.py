@@ -864,6 +864,50 @@ def test_after_a_restart_old_files_are_known_by_their_time(tmp_path: Path, monke
     assert run(alive, then, 9)[0] == [["2b"]]
 
 
+@pytest.mark.parametrize("hidden", [False, True], ids=["a folder without files", "a folder with a hidden file"])
+def test_files_of_a_disk_that_comes_back_behind_a_restart_are_not_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    """Where nothing is mounted the folder is there, and empty; then all files that were not recent were read again."""
+    monkeypatch.setattr(folders, "RECENT", 3)
+    folder, away = tmp_path / "in", tmp_path / "away"
+    folder.mkdir()
+    for n in range(8):
+        touched(folder, f"{n}", NS + n)
+    root = Root(f"file:{folder}")
+    _, end = run(Folder(root), Folder(root).initial(), 2)
+    folder.rename(away)
+    folder.mkdir()
+    if hidden:
+        touched(folder, ".nothing is mounted here")
+    began = Folder(root)
+    assert began.latest(end, 2) == end
+    shutil.rmtree(folder)
+    away.rename(folder)
+    touched(folder, "8", NS + 8)
+    with pytest.raises(InputError, match=r"was empty when the query was started, and has 5 files now that were modif"):
+        began.latest(end, 2)
+    assert run(Folder(root), end, 2)[0] == [["8"]]
+
+
+def test_a_folder_that_was_empty_at_a_restart_takes_newer_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where somebody removes files that were read."""
+    monkeypatch.setattr(folders, "RECENT", 3)
+    for n in range(8):
+        touched(tmp_path, f"{n}", NS + n)
+    root = Root(f"file:{tmp_path}")
+    _, end = run(Folder(root), Folder(root).initial(), 2)
+    for n in range(8):
+        (tmp_path / f"{n}").unlink()
+    began = Folder(root)
+    assert began.latest(end, 2) == end
+    for n in (6, 8, 9):
+        touched(tmp_path, f"{n} more", NS + n)
+    assert run(began, end, 2)[0] == [["6 more", "8 more"], ["9 more"]]
+
+
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("deleted", [0, 4])
 def test_after_a_restart_files_come_behind_files_of_a_time_ahead(

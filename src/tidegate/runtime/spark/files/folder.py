@@ -56,6 +56,8 @@ class Folder:
     _at: Offset = field(default_factory=dict, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _last: list[Found] | None = field(default=None, init=False, repr=False)
+    _gone: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
+    """Up to this place files were taken that may come back: none was there at the restart."""
 
     def initial(self) -> Offset:
         return {"taken": 0, "files": [], "recent": "", "horizon": None, "older": 0}
@@ -69,6 +71,7 @@ class Folder:
             # A file that was not there at the restart may be back.
             recent = set(_hashes(start["recent"]))
             new = [each for each in new if _hash(each.path) not in recent]
+        self._check_not_back(start, new)
         return self._behind(start, new[:limit], found) if new else start
 
     def stop_here(self) -> None:
@@ -144,18 +147,29 @@ class Folder:
                     "move them into the folder when they are whole."
                 )
 
+    def _check_not_back(self, start: Offset, new: list[Found]) -> None:
+        """Raise InputError if new files of a folder that was empty at a restart are as old as files that were taken."""
+        gone = self._gone
+        if gone is not None and (back := [each for each in new if each.place <= gone]):
+            raise InputError(
+                f"{self.root.uri} was empty when the query was started, and has {len(back)} files now that were "
+                f"modified up to {_shown(gone)}, as were {start['older']} files that were read: are they the same, and "
+                "was their disk not there? Then start the query again, which knows them. If they are new, give them a "
+                "later modification time before (touch)."
+            )
+
     def _known(self, start: Offset, found: list[Found]) -> set[str]:
         """The paths of found files that were taken, by the offset `start`."""
         recent = set(_hashes(start["recent"]))
         horizon = None if start["horizon"] is None else tuple(start["horizon"])
+        self._gone = None if found else horizon
         older = {e.path for e in found if horizon is not None and e.place <= horizon and _hash(e.path) not in recent}
-        if len(older) > start["older"]:
-            before = show_instant(start["horizon"][0] // 1_000_000)
+        if horizon is not None and len(older) > start["older"]:
             raise InputError(
-                f"{self.root.uri} has {len(older)} files that were modified up to {before}, and {start['older']} of "
-                "that age were read: the others came while the query was stopped, with an old modification time, and "
-                "cannot be told from the files that were read. Put them aside, start the query, and put them back "
-                "while it runs."
+                f"{self.root.uri} has {len(older)} files that were modified up to {_shown(horizon)}, and "
+                f"{start['older']} of that age were read: the others came while the query was stopped, with an old "
+                "modification time, and cannot be told from the files that were read. Put them aside, start the query, "
+                "and put them back while it runs."
             )
         return older | {each.path for each in found if _hash(each.path) in recent}
 
@@ -182,6 +196,11 @@ class Folder:
             "horizon": horizon,
             "older": start["older"] + len(gone),
         }
+
+
+def _shown(place: tuple[Any, ...]) -> str:
+    """The modification time of a place."""
+    return show_instant(place[0] // 1_000_000)
 
 
 def _hash(path: str) -> bytes:
