@@ -19,8 +19,8 @@ from tidegate.cli import main as cli
 from tidegate.cli.main import main
 from tidegate.demo import alerts, check, flights, grace, picture, replay, show, topology
 from tidegate.demo import run as demo
+from tidegate.demo.check import problems
 from tidegate.demo.stream import Counts, Run
-from tidegate.demo.verdict import problems
 from tidegate.testing import TopologyTestDriver
 
 SIX_HOURS = pd.Timedelta(hours=6)

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.demo import alerts, check, flights
+from tidegate.demo.check import problems
 from tidegate.demo.stream import Counts, Replay
 from tidegate.demo.topology import GRACE, windows
-from tidegate.demo.verdict import problems
 
 pytestmark = pytest.mark.spark
 

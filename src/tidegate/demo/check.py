@@ -1,4 +1,4 @@
-"""The direct computation of the results: report by report, in plain Python, without tidegate.
+"""The check of the demo: rows, counts and alerts against results that plain Python computes, without tidegate.
 
 A report is in time or late by the running maximum of the departures. One in time is added to its hour; hours are closed
 at the end. There are no batches and no vectors, and no code shared with the kernel or with the table of costs.
@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from tidegate.demo.stream import Run
 
 Hour = tuple[str, int]
 """An airport and the start of an hour, in ms."""
@@ -109,6 +113,21 @@ def count_differences(said: dict[str, int], expected: Expected) -> list[str]:
         for name, value in counted.items()
         if said[name] != value
     ]
+
+
+def problems(runs: list[Run], reports: pd.DataFrame, expected: Expected) -> list[str]:
+    """Differences as sentences; empty if every run has the expected results and all runs have the same rows."""
+    alerts = alerts_directly(reports, expected)
+    found = []
+    for run in runs:
+        wrong = differences(run.rows, expected) + alert_differences(run.rows, alerts)
+        wrong += count_differences(asdict(run.counts), expected)
+        if run.counts.records != len(reports):
+            wrong.append(f"the query read {run.counts.records} reports, but there are {len(reports)}")
+        found += [f"in batches of {run.batch_size:,}: {text}" for text in wrong]
+    if not all(run.rows.equals(runs[0].rows) for run in runs):
+        found.append("the batch sizes gave different rows")
+    return found
 
 
 def _differences(rows: pd.DataFrame, expected: Expected) -> Iterator[str]:

@@ -16,12 +16,11 @@ from rich.console import Console
 
 import tidegate as tg
 from tidegate.demo import alerts, flights, grace, show
-from tidegate.demo.check import directly
+from tidegate.demo.check import directly, problems
 from tidegate.demo.picture import Story, draw
 from tidegate.demo.session import LOCAL, spark_session
 from tidegate.demo.stream import Replay, Run
 from tidegate.demo.topology import GRACE, windows
-from tidegate.demo.verdict import problems
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
