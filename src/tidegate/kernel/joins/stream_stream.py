@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, concat_tables, ints, some_rows
