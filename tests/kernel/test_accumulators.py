@@ -245,6 +245,8 @@ def test_nested_types_are_refused(function: str) -> None:
         DefinitionError, match=rf"`{function}\(x\)` .* column `x` is of type list<item: int64>.*Take one"
     ):
         make(function, pa.list_(LONG))
+    with pytest.raises(DefinitionError, match=rf"`{function}\(x\)` .* column `x` is of type month_day_nano_interval"):
+        make(function, pa.month_day_nano_interval())
 
 
 def test_wrong_aggregates_are_refused() -> None:

@@ -317,6 +317,11 @@ def test_keys_that_cannot_be() -> None:
         "The key column 'user' is list<item: string>: a key must be of an atomic type. "
         "Give its parts as several key columns."
     )
+    # Months and days have no common length, and so no hash.
+    assert refused(driver, record(pa.MonthDayNano([1, 2, 3]), 0)) == (
+        "The key column 'user' is month_day_nano_interval: a key must be of an atomic type. "
+        "Give its parts as several key columns."
+    )
     assert refused(driver, record(object, 0)).startswith(
         "The column 'user' holds <class 'object'> (type), which no column can hold: "
     )

@@ -50,6 +50,8 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
         return
     import pyarrow as pa  # here, because plans without schemas need no pyarrow
 
+    from tidegate.spec.types import is_atomic
+
     if not isinstance(node.schema, pa.Schema):
         raise DefinitionTypeError(f"`schema` is {node.schema!r}, not a pyarrow.Schema. Use pyarrow.schema([...]).")
     for name in node.schema.names:
@@ -58,7 +60,7 @@ def check_schema(node: Stream, deleted: str | None = None) -> None:
             raise DefinitionError(f"The schema has two columns {name!r}. Rename or drop one of them.")
     check_roles(node, deleted, node.schema.names, "schema")
     for name in node.key:
-        if pa.types.is_nested(kind := node.schema.field(name).type):
+        if not is_atomic(kind := node.schema.field(name).type):
             raise DefinitionError(
                 f"The key column {name!r} is {kind} in the schema: a key must be of an atomic type. Give its parts as "
                 "several key columns."

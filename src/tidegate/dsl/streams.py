@@ -124,11 +124,9 @@ class KStream(Result):
             'rome'
         """
         if len(key) == 1 and callable(key[0]):
-            import pyarrow as pa  # here, because few streams have a computed key
+            from tidegate.spec.types import arrow_type, is_atomic  # here, because few streams have a computed key
 
-            from tidegate.spec.types import arrow_type
-
-            if pa.types.is_nested(kind := arrow_type(type)):
+            if not is_atomic(kind := arrow_type(type)):
                 raise DefinitionError(
                     f"`type` is {type!r}, and a key must be of an atomic type, not {kind}. Give its parts as several "
                     'columns, map_values({"a": ..., "b": ...}), and then select_key("a", "b").'

@@ -56,6 +56,11 @@ def arrow_type(declared: object) -> pa.DataType:
     )
 
 
+def is_atomic(kind: pa.DataType) -> bool:
+    """Whether values of this type have a hash, as keys need. The parts of a nested value, or of an interval, have."""
+    return not pa.types.is_nested(kind) and not pa.types.is_interval(kind)
+
+
 def _decimal(declared: str, precision: int, scale: int) -> pa.DataType:
     if not 1 <= precision <= 38 or scale > precision:
         raise DefinitionError(

@@ -14,6 +14,7 @@ from tidegate.errors import InputError
 from tidegate.instants import MAX_MS, instant_ms
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Fold
+from tidegate.spec.types import is_atomic
 from tidegate.testing.column_types import Types
 from tidegate.testing.records import INPUT, OWN, Record
 
@@ -42,7 +43,7 @@ def _check(op: Operation, types: Types, records: Sequence[Record], start: int) -
                 "Correct the name, or pipe records with that column (None for a null)."
             )
     for name in op.key:
-        if pa.types.is_nested(types.columns.get(name, pa.null())):
+        if not is_atomic(types.columns.get(name, pa.null())):
             raise InputError(
                 f"The key column {name!r} is {types.columns[name]}: a key must be of an atomic type. "
                 "Give its parts as several key columns."

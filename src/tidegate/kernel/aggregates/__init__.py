@@ -11,6 +11,7 @@ from tidegate.kernel.aggregates.extremes import Extreme, ordered
 from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.aggregates.sums import ChangingFloats, Count, CountedSum, Mean, Sum
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.types import is_atomic
 
 __all__ = ["Accumulator", "Overflow", "accumulator"]
 
@@ -77,7 +78,7 @@ def _check_ordered(aggregate: Aggregate, kind: pa.DataType) -> None:
 
 
 def _check_atomic(aggregate: Aggregate, kind: pa.DataType) -> None:
-    if not pa.types.is_nested(kind):
+    if is_atomic(kind):
         return
     raise DefinitionError(
         f"`{aggregate}` hashes values, but column `{aggregate.column}` is of type {kind}. "

@@ -20,6 +20,7 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import HALVES, Layout
 from tidegate.kernel.state.state import State
 from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP, public_name
+from tidegate.spec.types import is_atomic
 from tidegate.spec.upgrade import CHOICES
 
 
@@ -46,7 +47,7 @@ def _check_groups(layout: Layout, rows: pa.Table) -> None:
     """Raise DefinitionError if the rows of a table lack a column by which they are grouped."""
     assert layout.op.regroup is not None
     for name in layout.op.regroup.key:
-        if name not in rows.schema.names or pa.types.is_nested(rows[name].type):
+        if name not in rows.schema.names or not is_atomic(rows[name].type):
             raise DefinitionError(f"group_by: the table has no column {public_name(name)!r} that can be a key.")
 
 

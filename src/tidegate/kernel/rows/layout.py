@@ -42,7 +42,7 @@ from tidegate.spec.columns import (
 )
 from tidegate.spec.joined import SIDES
 from tidegate.spec.steps import Step
-from tidegate.spec.types import arrow_type
+from tidegate.spec.types import arrow_type, is_atomic
 from tidegate.spec.windows import (
     LEFT,
     RIGHT,
@@ -450,10 +450,10 @@ class Layout:
 
 
 def check_atomic(rows: pa.Schema, key: Iterable[str]) -> None:
-    """Raise DefinitionError for a key column of a nested type."""
+    """Raise DefinitionError for a key column whose type is not atomic."""
     for name in key:
         kind = rows.field(name).type
-        if pa.types.is_nested(kind):
+        if not is_atomic(kind):
             raise DefinitionError(
                 f"The key column {name!r} is {kind}: a key must be of an atomic type. Give its parts as several key "
                 "columns."
