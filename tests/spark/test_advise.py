@@ -146,6 +146,18 @@ def test_an_offset_that_is_no_whole_number_is_refused(spark: Any, kind: str) -> 
         tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
 
 
+def test_text_that_is_no_time_and_no_offset_is_said(spark: Any) -> None:
+    frame = spark.range(2).selectExpr("'a' AS k", "id AS ts", "'soon' AS text", "0 AS p")
+    windows = tg.TimeWindows.of_size_with_no_grace("5 ms")
+    said = "The recording has text that is no time or no offset: .*'soon'"
+    with pytest.raises(InputError, match=said):
+        tg.advise(frame, key="k", timestamp="text", windows=windows, arrival="ts")
+    with pytest.raises(InputError, match=said):
+        tg.advise(frame, key="k", timestamp="ts", windows=windows, partition="p", offset="text")
+    with pytest.raises(InputError, match=said):
+        tg.advise_join(frame, frame, key="k", timestamp="text")
+
+
 @pytest.mark.parametrize("again", ["k", "K"])
 def test_a_column_that_is_there_twice_is_refused(spark: Any, again: str) -> None:
     frame = spark.range(3).selectExpr("'a' AS k", "id AS ts", f"'b' AS {again}")

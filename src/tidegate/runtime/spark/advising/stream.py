@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.errors import DateTimeException, NumberFormatException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
@@ -206,8 +207,21 @@ def _unusable(question: Question) -> tuple[dict[str, Column], Column]:
 def skip(question: Question, rows: DataFrame) -> tuple[dict[str, int], DataFrame]:
     """The numbers of skipped rows by reason, and the other rows of `columns`."""
     reasons, valid = _unusable(question)
-    (counted,) = rows.agg(*map(F.count_if, reasons.values())).collect()
+    with _read_text():
+        (counted,) = rows.agg(*map(F.count_if, reasons.values())).collect()
     return dict(zip(reasons, counted, strict=True)), rows.where(valid).drop("empty")
+
+
+@contextmanager
+def _read_text() -> Iterator[None]:
+    """Raises InputError where Spark reads text that is no time, or no offset."""
+    try:
+        yield
+    except (DateTimeException, NumberFormatException) as error:
+        why = " ".join(str(error).split()).partition(". ")[0]
+        raise InputError(
+            f"The recording has text that is no time or no offset: {why}. Correct such records, or leave them out."
+        ) from error
 
 
 def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known, DataFrame]:
@@ -220,7 +234,8 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
     counts = [F.count_if(valid), *map(F.count_if, reasons.values())]
     counts += [F.count_if(valid & F.col(name).isNull()) for name in needed]
     offset = F.when(valid, F.col("o")) if "o" in rows.columns else F.lit(None).cast("long")
-    counted = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
+    with _read_text():
+        counted = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
     for place, name in enumerate(needed):
         if many := sum(row[2 + len(reasons) + place] for row in counted):
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
