@@ -373,6 +373,18 @@ def test_a_first_batch_that_died_has_its_files_again_though_the_table_has_come_f
     assert files + [path for batch in later for path in batch] == [*all_files, "3-0.parquet"]
 
 
+def test_a_first_batch_that_an_earlier_version_planned_has_its_files_again(tmp_path: Path) -> None:
+    """Such offsets do not say where the query began; this batch ends in the table as it was then."""
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)], [record(1)])
+    table = writer.catalog()
+    end = {name: of for name, of in table.latest(table.initial(), None).items() if name != "began"}
+    writer.append([record(2)])
+    again = writer.catalog()
+    assert [each.path for each in again.between(again.initial(), end)] == ["1-0.parquet", "1-1.parquet"]
+    assert batches(again, end, None)[0] == [["2-0.parquet"]]
+
+
 def test_a_stream_from_the_latest_version_on_stays_there_over_a_restart_before_its_first_row(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t")
     table = writer.catalog(starting=writer.version + 1)

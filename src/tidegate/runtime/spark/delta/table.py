@@ -134,7 +134,9 @@ class Table:
         self._check(end)
         if start == self.initial():
             # If Spark runs batch 0 again after a restart, the table may have come further since the query began.
-            start = {**start, "version": end.get(_BEGAN, start["version"])}
+            # Of an end that an earlier version planned, it is known if batch 0 ends in the table as it was.
+            known = end["version"] if end["snapshot"] else start["version"]
+            start = {**start, "version": end.get(_BEGAN, known)}
         found: list[Listed] = []
         if start == end:
             return found
