@@ -16,7 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.frames.declared import is_streaming, known_by_name
 from tidegate.runtime.spark.frames.names import numbered, numbers, quoted, renamed
-from tidegate.runtime.spark.raw import Counts, Pack
+from tidegate.runtime.spark.raw import Counts, MapInArrow, Pack
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.worker.processor import Stage, StageProcessor, static_step
@@ -24,8 +24,6 @@ from tidegate.runtime.spark.worker.wire import rows_of, wire_schema
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, formula
 
 Columns = Sequence[Column] | Mapping[str, Column]
-MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""The argument of `DataFrame.mapInArrow`."""
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
 _PACKED_ON_SPARK = from_arrow_schema(_PACKED)

@@ -25,6 +25,9 @@ class Counts:
     malformed: int = 0
 
 
+MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The argument of `DataFrame.mapInArrow`."""
+
 Pack = Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
 """Packs the record batches of an input partition: (task, blob) pairs."""
 

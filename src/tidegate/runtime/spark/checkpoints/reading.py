@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -32,6 +32,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
 from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
 from tidegate.runtime.spark.frames.public import public
+from tidegate.runtime.spark.raw import MapInArrow
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG
 from tidegate.spec.pending import Pending, together
@@ -64,7 +65,7 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     """The `Pending` of each operator as of the last batch, upstream operators first."""
     operators = []
     for entries, what in _found(spark, checkpoint):
-        rows = entries.mapInArrow(_teller(what), "pending string").collect()
+        rows = entries.mapInArrow(_pending_as_text(what), "pending string").collect()
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
             windows = {tuple(window) for task in tasks for window in task["windows"]}
@@ -111,7 +112,7 @@ def partitions(spark: SparkSession, checkpoint: str) -> int:
     return int(found[0][0])
 
 
-def _teller(what: Described) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _pending_as_text(what: Described) -> MapInArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             if (state := State.open(store)) is not None:
@@ -194,9 +195,7 @@ def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataF
     return rows.select(*public(schema.names))
 
 
-def _decoder(
-    what: Described, name: str, ended: Ended
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _decoder(what: Described, name: str, ended: Ended) -> MapInArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             rows = stored_rows.rows(what, store, name, ended)
