@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.dsl import (
@@ -355,10 +353,7 @@ def advise(
         from tidegate.runtime.spark.advising.stream import advise_frame
 
         return advise_frame(question, records)
-    if isinstance(records, str | PathLike):
-        values, times = question.skips_null_values, question.times
-        records = files.read(Path(records), question.columns, format, values=values, times=times)
-    return advise_table(question, records)
+    return advise_table(question, files.recording(question, records, format))
 
 
 def advise_join(
@@ -422,14 +417,7 @@ def advise_join(
         from tidegate.runtime.spark.advising.joins import advise_frames
 
         return advise_frames((left, right), (asked[0], asked[1]), target, stream_time)
-    tables = [
-        as_table(
-            files.read(Path(side), one.columns, format, values=True, times=one.times)
-            if isinstance(side, str | PathLike)
-            else side
-        )
-        for side, one in zip((left, right), asked, strict=True)
-    ]
+    tables = [as_table(files.recording(one, side, format)) for side, one in zip((left, right), asked, strict=True)]
     return advise_sides(tables[0], tables[1], (asked[0], asked[1]), target, stream_time)
 
 
@@ -489,10 +477,7 @@ def advise_limit(
         from tidegate.runtime.spark.advising.limits import advise_limit_frame
 
         return advise_limit_frame(asked, records)
-    if isinstance(records, str | PathLike):
-        values, times = asked.about.skips_null_values, asked.about.times
-        records = files.read(Path(records), asked.about.columns, format, values=values, times=times)
-    return advise_updates(asked, as_table(records))
+    return advise_updates(asked, as_table(files.recording(asked.about, records, format)))
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrade:

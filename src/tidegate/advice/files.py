@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.advice.question import Question
 from tidegate.advice.recorded import as_time
 from tidegate.errors import DefinitionError, InputError
 
@@ -15,6 +18,13 @@ FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "jso
 
 _TIMES = {"coerce_int96_timestamp_unit": "us"}
 """Spark writes times with 96 bits. As nanoseconds of 64 bits those before 1677 or behind 2262 would be others."""
+
+
+def recording(question: Question, records: Any, format: str | None) -> Any:
+    """The recording behind a path, with the columns that the question asks for; `records` itself if it is no path."""
+    if not isinstance(records, str | PathLike):
+        return records
+    return read(Path(records), question.columns, format, values=question.skips_null_values, times=question.times)
 
 
 def read(

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.advice.order import Arrived
 from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
-from tidegate.kernel.columns.arrays import Flags, Ints, array, ints, plain_columns
+from tidegate.kernel.columns.arrays import Flags, Ints, array, ints, plain_columns, with_column
 from tidegate.kernel.exchange.decoding import milliseconds, read
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -75,8 +75,7 @@ def columns_of(question: Question, table: pa.Table) -> pa.Table:
             raise DefinitionError(f"The recording has two columns {name!r}. Rename or drop one of them.")
     table = plain_columns(table.select(list(question.columns)))
     for time in question.times:
-        place = table.schema.get_field_index(time)
-        table = table.set_column(place, time, as_time(time, table[time]))
+        table = with_column(table, time, as_time(time, table[time]))
     if question.offset is not None:
         _as_offset(question.offset, table[question.offset])
     return table
