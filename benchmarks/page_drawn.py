@@ -14,6 +14,8 @@ from pathlib import Path
 
 from tools.pages.svg import Drawing
 
+from benchmarks.page_verdicts import verdicts
+
 FOLDER = "benchmarks"
 """The folder of the pictures, seen from the page."""
 INK, GRID, BELOW = "#24292f", "#d0d7de", "#bc4c00"
@@ -24,9 +26,6 @@ LOGARITHMIC = 20
 """Values that differ by more than this factor are drawn on a logarithmic scale."""
 
 _OPEN = re.compile(r"(.*), ([\d,]+) open")
-_VERDICT = re.compile(
-    r"^\* (tidegate\w*)(?:, (as installed|tuned))?: ([\d.]+) times .+; wanted at least ([\d.]+)", re.MULTILINE
-)
 
 Points = dict[str, dict[int, float]]
 """A value by line and quantity, such as seconds of a batch by contestant and number of open entries."""
@@ -102,11 +101,11 @@ class Speed:
 
 
 def speeds(race: str, section: str) -> list[Speed]:
-    """The verdicts of a section, tuned if there are two columns."""
+    """The verdicts of a section on speeds, as measured tuned."""
     return [
-        Speed(race, contestant, float(times), float(wanted))
-        for contestant, settings, times, wanted in _VERDICT.findall(section)
-        if settings != "as installed"
+        Speed(race, of.contestant, float(of.times), float(of.bar))
+        for of in verdicts(section)
+        if of.settings == "tuned" and of.bound == "at least"
     ]
 
 

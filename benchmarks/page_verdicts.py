@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 _VERDICT = re.compile(
     r"^\* (tidegate\w*)(?:, (as installed|tuned))?: ([\d.]+) times(?: ([^;]+))?; "
@@ -17,14 +18,33 @@ _SETTINGS = ("as installed", "tuned")
 _HEAD = ("workload", "contestant", "beside", "wanted", *_SETTINGS)
 
 
+class Verdict(NamedTuple):
+    """A verdict on a contestant of tidegate; `others` is empty if it is measured against itself."""
+
+    contestant: str
+    settings: str
+    times: str
+    others: str
+    bound: str
+    bar: str
+    reached: bool
+
+
+def verdicts(section: str) -> list[Verdict]:
+    """The verdicts of a section. A section with one column of speeds was measured tuned."""
+    return [
+        Verdict(contestant, settings or "tuned", times, others, bound, bar, verdict == "reached")
+        for contestant, settings, times, others, bound, bar, verdict in _VERDICT.findall(section)
+    ]
+
+
 def table(sections: Iterable[tuple[str, str]]) -> str:
     """A row for each bar of these sections, by the names of their workloads; a number that misses its bar is bold."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for workload, section in sections:
-        for contestant, settings, times, others, least, bar, verdict in _VERDICT.findall(section):
-            row = rows.setdefault((workload, contestant, others or "itself", f"{least} {bar}"), {})
-            # A section with one column of speeds was measured tuned.
-            row[settings or "tuned"] = times if verdict == "reached" else f"**{times}**"
+        for of in verdicts(section):
+            row = rows.setdefault((workload, of.contestant, of.others or "itself", f"{of.bound} {of.bar}"), {})
+            row[of.settings] = of.times if of.reached else f"**{of.times}**"
     lines = [_HEAD, ("---",) * len(_HEAD)]
     lines += [(*row, *(rows[row].get(settings, "") for settings in _SETTINGS)) for row in sorted(rows, key=_in_order)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
