@@ -681,6 +681,16 @@ def test_a_restart_with_another_plan_is_refused() -> None:
     assert "written by another plan (aggregation: 'count=count()' -> 'n=count()')" in refused(other, record("A", 0))
 
 
+@pytest.mark.parametrize("schema", [None, pa.schema([("user", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])])
+def test_steps_alone_go_on_from_steps_alone(schema: Any) -> None:
+    """Without an operator there is no state to compare."""
+    steps = tg.stream("events", key="user", timestamp="ts", schema=schema).filter(pc.field("v") > 1)
+    driver = TopologyTestDriver(steps)
+    driver.pipe_input(record("A", 0, v=2))
+    assert driver.check_upgrade(steps).goes_on
+    assert not driver.check_upgrade(steps.group_by_key().count()).goes_on
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 @pytest.mark.parametrize("function", [False, True])
 def test_floating_keys_group_as_sparks_do(kind: pa.DataType, function: bool) -> None:

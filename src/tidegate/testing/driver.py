@@ -487,7 +487,7 @@ class TopologyTestDriver:
         other = TopologyTestDriver(table)
         changes: list[Change] = []
         reordered = _reordered(stores, self._entries, other._entries)
-        typed = all(entry.types.declared for entry in other._entries)
+        typed = bool(nodes) and all(entry.types.declared for entry in other._entries)
         layouts = other._declared_layouts() if typed else [None] * len(nodes)
         for place, (node, store, layout) in enumerate(zip(nodes, stores, layouts, strict=True)):
             found = compatibility.preview(store, node.op, layout, None)
