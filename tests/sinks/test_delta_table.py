@@ -82,6 +82,20 @@ def test_an_append_has_the_rows_at_hand_and_aside_once(tmp_path: Path, scheme: s
     assert list((tmp_path / "t" / "_tidegate").rglob("*.parquet")) == []
 
 
+def test_a_relative_path_is_one_of_the_folder_in_which_the_sink_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers have another current folder: the first batch with many rows ended the query, at each start."""
+    monkeypatch.chdir(tmp_path)
+    target = made("t", "append")
+    (tmp_path / "another").mkdir()
+    monkeypatch.chdir("another")
+    target.begin("q")
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1)), rows(("b", 2))))
+    assert there(tmp_path / "t") == [("a", 1), ("b", 2)]
+    assert list(Path().iterdir()) == []
+
+
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 @pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
 def test_rows_that_tasks_of_a_failed_first_batch_put_aside_are_gone_with_the_next_start(

@@ -105,8 +105,7 @@ class DeltaTarget(Target):
 
     def __init__(self, path: str, name: str | None, rows: Rows, options: dict[str, str]) -> None:
         super().__init__(rows, f"the Delta table {path!r}", name)
-        # deltalake takes Hadoop's "file:/tables" for an address, which Arrow does not.
-        self._path, self._options = re.sub("^file:/(?!/)", "file:///", path), options
+        self._path, self._options = _located(path), options
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -386,6 +385,13 @@ class _File:
         self._writer.close()
         self._stream.close()
         return self._name
+
+
+def _located(path: str) -> str:
+    """The path for processes with other current folders: the workers, and this one if it changes its folder."""
+    # deltalake takes Hadoop's "file:/tables" for an address, which Arrow does not.
+    path = re.sub("^file:/(?!/)", "file:///", path)
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def _reader(rows: Staged, files: list[Path]) -> pa.RecordBatchReader:
