@@ -595,3 +595,24 @@ def test_the_wall_clock_does_not_go_on_if_its_step_raises() -> None:
             driver.advance_wall_clock("1 second")
         assert driver.wall_clock == timedelta(0)
     assert driver.read_output() == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_the_wall_clock_does_not_go_on_if_its_step_is_interrupted(error: type[BaseException]) -> None:
+    """The first call left the clock ahead of the state, and the second one went on twice as far."""
+    interrupts = iter([True, False])
+
+    def asked(record: dict[str, Any]) -> bool:
+        if next(interrupts):
+            raise error
+        return True
+
+    events = tg.stream("events", key="k", timestamp="ts")
+    calm = tg.Suppressed.until_time_limit("1 second", tg.BufferConfig.unbounded(), clock="wall")
+    driver = TopologyTestDriver(events.group_by_key().count().suppress(calm).filter(asked))
+    driver.pipe_input({"k": "A", "ts": 1})
+    with pytest.raises(error):
+        driver.advance_wall_clock("1 second")
+    assert driver.wall_clock == timedelta(0)
+    driver.advance_wall_clock("1 second")
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("A", 1)]

@@ -350,7 +350,7 @@ class TopologyTestDriver:
         if self._heard and any(node.op.uses_timers for node in self._nodes):
             try:
                 self._step(self._entries, [[] for _ in self._entries], 0)
-            except Exception:
+            except BaseException:  # Ctrl-C and sys.exit() too
                 self._wall_clock_ms = before
                 raise
 
