@@ -333,3 +333,31 @@ def test_of_two_stores_with_one_name_the_last_one_is_read() -> None:
     driver = TopologyTestDriver(events.group_by_key().count().group_by("count").count("keys"))
     driver.pipe_input({"k": "a", "ts": 1, "x": 1})
     assert [(row["count"], row["keys"]) for row in driver.read_state("aggregate")] == [(1, 1)]
+
+
+def tables() -> tuple[tg.KTable, tg.KTable]:
+    stock, prices = (tg.table(name, key="k", timestamp="ts", deleted="gone") for name in ("stock", "prices"))
+    return stock, prices
+
+
+def piped_tables(topology: tg.KTable) -> TopologyTestDriver:
+    driver = TopologyTestDriver(topology)
+    driver.pipe_input({"k": "a", "ts": 1, "pieces": 10, "gone": False}, "stock")
+    driver.pipe_input({"k": "a", "ts": 2, "price": 4, "gone": False}, "prices")
+    return driver
+
+
+def test_rows_that_wait_behind_a_join_of_tables_are_read() -> None:
+    """Beside the rows of both tables, and of each of several limits."""
+    stock, prices = tables()
+    driver = piped_tables(stock.join(prices).suppress(LIMIT))
+    (row,) = driver.read_state("held")
+    wanted = {"k": "a", "pieces": 10, "price": 4, "timestamp": 2, "deleted": False, "since": 2, "until": 8}
+    assert row == wanted
+    assert [row["pieces"] for row in driver.read_state("join-left")] == [10]
+    slow = tg.Suppressed.until_time_limit("9 ms", tg.BufferConfig.max_records(5), clock="stream").with_name("slow")
+    driver = piped_tables(stock.join(prices).suppress(LIMIT).suppress(slow))
+    driver.pipe_input({"k": "b", "ts": 9, "price": 1, "gone": False}, "prices")
+    assert [(row["price"], row["until"]) for row in driver.read_state("slow")] == [(4, 11)]
+    with pytest.raises(tg.DefinitionError, match="The stores are 'join-left', 'join-right', 'held', 'slow'"):
+        driver.read_state("other")

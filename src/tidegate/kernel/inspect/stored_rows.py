@@ -27,13 +27,12 @@ from tidegate.spec.columns import DELETED, END, SINCE, STATUS, UNTIL, public_nam
 
 
 def stores(what: Described) -> tuple[str, ...]:
-    """The names of an operator's stores: the store of its aggregation, and those of suppressions behind it."""
+    """The names of an operator's stores: of its aggregation or of the sides of its join, then of its suppressions."""
     op = what.layout.op
-    if own := operator_of(what.layout).own_stores:
-        return own
+    own = operator_of(what.layout).own_stores or (op.name,)
     if op.all_limits:
-        return (op.name, *(limit.store for limit in op.all_limits))
-    return (op.name, op.buffer_name) if any(output.kind == "final" for output in op.all_outputs) else (op.name,)
+        return (*own, *(limit.store for limit in op.all_limits))
+    return (*own, op.buffer_name) if any(output.kind == "final" for output in op.all_outputs) else own
 
 
 def named(what: Described, store: str | None) -> str | None:
