@@ -361,3 +361,19 @@ def test_rows_that_wait_behind_a_join_of_tables_are_read() -> None:
     assert [(row["price"], row["until"]) for row in driver.read_state("slow")] == [(4, 11)]
     with pytest.raises(tg.DefinitionError, match="The stores are 'join-left', 'join-right', 'held', 'slow'"):
         driver.read_state("other")
+
+
+def test_windows_in_a_key_are_selected_by_their_end() -> None:
+    """Rows of windows that are grouped again, and of windowed tables that are joined."""
+    clicks, views = (
+        tg.stream(name, key="k", timestamp="ts").group_by_key().windowed_by(WINDOWS["batch"][0]).count(name)
+        for name in ("clicks", "views")
+    )
+    records = [{"k": k, "ts": ts} for k, ts in (("a", 1), ("b", 2), ("a", 8))]
+    driver = TopologyTestDriver(clicks.group_by("window").agg(keys=tg.count()))
+    driver.pipe_batch(records)
+    assert [row["keys"] for row in driver.read_state(ended_to=7)] == [2]
+    assert [row["keys"] for row in driver.read_state(ended_from=8)] == [1]
+    driver = TopologyTestDriver(clicks.join(views))
+    driver.pipe_batch(records, "clicks")
+    assert [row["window"] for row in driver.read_state("join-left", ended_from=8)] == [(7, 14)]

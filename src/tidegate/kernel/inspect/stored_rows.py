@@ -103,11 +103,11 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
     else:
         found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state, name)
     found = as_schema(concat_tables([shape.empty_table(), *found]).select(shape.names), shape)
-    return found if ended == (None, None) else _ending(layout, found, *ended)
+    return found if ended == (None, None) else _ending(found, *ended)
 
 
-def _ending(layout: Layout, found: pa.Table, earliest: int | None, latest: int | None) -> pa.Table:
-    if layout.op.windows is None:
+def _ending(found: pa.Table, earliest: int | None, latest: int | None) -> pa.Table:
+    if END not in found.schema.names:  # windows of rows may be in the key alone
         raise DefinitionError("`ended_from` and `ended_to` are about windows, and this store has none. Leave them out.")
     end = ints(found[END])
     kept = np.ones(len(end), bool) if earliest is None else end >= earliest
