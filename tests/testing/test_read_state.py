@@ -377,3 +377,17 @@ def test_windows_in_a_key_are_selected_by_their_end() -> None:
     driver = TopologyTestDriver(clicks.join(views))
     driver.pipe_batch(records, "clicks")
     assert [row["window"] for row in driver.read_state("join-left", ended_from=8)] == [(7, 14)]
+
+
+def test_without_a_name_the_store_is_that_of_the_last_aggregation_also_in_front_of_a_join() -> None:
+    users = tg.table("users", key="k", timestamp="ts")
+    counts = table(WINDOWS["tumbling"][0], retention=None).suppress(FINAL)
+    driver = TopologyTestDriver(counts.to_stream().left_join(users))
+    for ts in (1, 20):
+        driver.pipe_input({"k": "a", "ts": ts, "x": 1}, "events")
+    driver.pipe_input({"k": "a", "ts": 1, "city": "Rome"}, "users")
+    assert driver.read_state() == driver.read_state("counts")
+    assert [row["city"] for row in driver.read_state("join-right")] == ["Rome"]
+    stock, prices = tables()
+    driver = piped_tables(stock.join(prices))
+    assert driver.read_state() == driver.read_state("join-left")

@@ -459,12 +459,10 @@ class TopologyTestDriver:
         """
         # The last operator first, as Spark numbers operators from the sink.
         found = [(what, held) for held in reversed(self._stores) if (what := description.of(held)) is not None]
-        for what, held in found:
-            if (name := stored_rows.named(what, store)) is not None:
-                return to_rows(stored_rows.rows(what, held, name, stored_rows.ended(ended_from, ended_to)))
         if not found:
             return []
-        raise stored_rows.unknown(store, [name for what, _ in found for name in stored_rows.stores(what)])
+        place, name = stored_rows.chosen([what for what, _ in found], store)
+        return to_rows(stored_rows.rows(*found[place], name, stored_rows.ended(ended_from, ended_to)))
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
         """Compare another topology with this driver's state, as `tg.check_upgrade` does on Spark.

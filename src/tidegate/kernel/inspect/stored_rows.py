@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -35,9 +35,27 @@ def stores(what: Described) -> tuple[str, ...]:
     return (*own, op.buffer_name) if any(output.kind == "final" for output in op.all_outputs) else own
 
 
-def named(what: Described, store: str | None) -> str | None:
-    """The store with this name, None if there is none; without a name the store of the aggregation."""
-    return stores(what)[0] if store is None else store if store in stores(what) else None
+def chosen(found: Sequence[Described], store: str | None) -> tuple[int, str]:
+    """The operator with the store `store`, as its place in `found`, and the name of the store.
+
+    Of several operators the last one has it. Without a name the store is that of the last aggregation, or of the last
+    operator if all are joins.
+
+    found  the operators of a checkpoint, the last one first
+
+    Raises DefinitionError if no operator has the store.
+    """
+    if store is None:
+        last = next((place for place, what in enumerate(found) if not operator_of(what.layout).own_stores), 0)
+        return last, stores(found[last])[0]
+    known = [(place, name) for place, what in enumerate(found) for name in stores(what)]
+    for place, name in known:
+        if name == store:
+            return place, name
+    raise DefinitionError(
+        f"There is no store {store!r}. The stores are {', '.join(repr(name) for _, name in known)}. "
+        'An aggregation names its own with Materialized.as_("name"), a suppression with .with_name("name").'
+    )
 
 
 def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tuple[int | None, int | None]:
@@ -45,14 +63,6 @@ def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tup
     return (
         None if earliest is None else given_instant_ms(earliest, "ended_from"),
         None if latest is None else given_instant_ms(latest, "ended_to"),
-    )
-
-
-def unknown(store: str | None, known: Iterable[str]) -> DefinitionError:
-    """The error for a store that does not exist."""
-    return DefinitionError(
-        f"There is no store {store!r}. The stores are {', '.join(map(repr, known)) or 'none yet: no batch was run'}. "
-        'An aggregation names its own with Materialized.as_("name"), a suppression with .with_name("name").'
     )
 
 

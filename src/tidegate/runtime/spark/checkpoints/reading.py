@@ -55,10 +55,8 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
     found = _found(spark, checkpoint)
     if not found:
         raise nothing(checkpoint)
-    for operator, what in found:
-        if (name := stored_rows.named(what, store)) is not None:
-            return _rows(operator, what, name, ended)
-    raise stored_rows.unknown(store, [name for _, what in found for name in stored_rows.stores(what)])
+    place, name = stored_rows.chosen([what for _, what in found], store)
+    return _rows(*found[place], name, ended)
 
 
 def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
