@@ -12,6 +12,7 @@ from docs.pages import ROOT, Block, blocks, run, text
 DOCS = ROOT / "docs"
 QUICKSTART = DOCS / "tutorial" / "quickstart.md"
 COOKBOOK = DOCS / "howto" / "cookbook.md"
+STREAM_TIME = DOCS / "explanation" / "stream-time.md"
 KAFKA_STREAMS = DOCS / "howto" / "from-kafka-streams.md"
 ELSEWHERE = {"end_ms", "windows_for", "type", "to_df"}
 """Parts of a value that need no row in a table of operators, besides those that other rows have."""
@@ -56,3 +57,12 @@ def program() -> Block:
 
 def test_the_quickstart_is_an_example() -> None:
     assert program().code == (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
+
+
+def test_a_window_with_enough_requests_raises_no_alert() -> None:
+    """Nor does it leave as a tombstone, which the loop of the page would print as an alert."""
+    names: dict[str, Any] = {}
+    run(STREAM_TIME, names)
+    driver = names["TopologyTestDriver"](names["alerts"](names["tg"].stream("requests", key="user", timestamp="ts")))
+    driver.pipe_batch([{"user": "A", "ts": minute * names["MINUTE"]} for minute in (10, 10, 11, 11, 14)])
+    assert driver.read_output() == []
