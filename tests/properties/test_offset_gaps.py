@@ -5,6 +5,7 @@ Many gaps make a chunk scattered; here one is enough, so that short streams have
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -99,6 +100,23 @@ def test_a_batch_that_is_packed_again_gives_the_same_blobs(
     with mock.patch.object(layout, "pack", twice):
         check(case, batches, splits, 3, contiguous=promise, tuning=Tuning(offset_runs=runs))
     assert bool(packed) == bool(flat(batches))
+
+
+@given(trips=st.lists(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=8), max_size=3))
+def test_map_tasks_that_share_offsets_see_the_records_of_one_another(trips: list[list[tuple[int, int]]]) -> None:
+    """Each offset has two records, of which two map tasks read one each."""
+    record = {"k": "a", "j": 1, "n": 1, "x": 0.0, "d": None, "s": "x", "b": True, "partition": 0}
+    offset = count()
+    batches = [
+        [
+            {**record, "ts": ts, "offset": at}
+            for start, more in batch
+            for at in (next(offset),)
+            for ts in (start, start + more)
+        ]
+        for batch in trips
+    ]
+    check(COUNTED, batches, [[batch[::2], batch[1::2]] for batch in batches], 2, tuning=Tuning(offset_runs=0))
 
 
 def test_a_promise_that_is_broken_is_noticed() -> None:

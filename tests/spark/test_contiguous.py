@@ -148,3 +148,58 @@ def test_a_filter_before_the_stream_on_files_that_hold_a_partition_in_turns(
     assert [[(r["user"], r["count"]) for r in sorted(b, key=lambda r: (r["user"], start(r)))] for b in found.rows] == [
         [(r["user"], r["count"]) for r in sorted(b, key=lambda r: (r["user"], start(r)))] for b in wanted
     ]
+
+
+def exploded(frame: DataFrame) -> DataFrame:
+    return frame.select("value", "timestamp", F.explode(F.array(F.lit(1), F.lit(2))).alias("item"))
+
+
+def unpivoted(frame: DataFrame) -> DataFrame:
+    return frame.withColumns({"a": F.lit(1), "b": F.lit(2)}).unpivot(["value", "timestamp"], ["a", "b"], "what", "item")
+
+
+def another(frame: DataFrame) -> DataFrame:
+    return frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 7).load()
+
+
+REPEATING: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "a union with itself": lambda df: df.union(df),
+    "a union of views": lambda df: (
+        df.where("value > 3").unionByName(df.withColumn("value", F.col("value") + 0)).limit(9)
+    ),
+    "exploded and shuffled": lambda df: exploded(df).where("item > 1").repartition(2),
+    "unpivoted and shuffled": lambda df: unpivoted(df).dropDuplicates().where("item > 1"),
+}
+ONCE: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "as it is": lambda df: df,
+    "shuffled": lambda df: df.repartition(2).dropDuplicates(),
+    "exploded": lambda df: exploded(df.repartition(2)).where("item > 1"),
+    "unpivoted": unpivoted,
+    "a union of two sources": lambda df: exploded(df).union(exploded(another(df))),
+}
+
+
+@pytest.mark.parametrize("name", [*REPEATING, *ONCE])
+def test_frames_whose_tasks_may_read_one_offset(spark: SparkSession, name: str) -> None:
+    frame = (REPEATING | ONCE)[name](spark.readStream.format("rate").load())
+    assert contiguous.repeats_offsets(frame, "value", "timestamp") == (name in REPEATING)
+    assert not contiguous.repeats_offsets(frame, "value", None)
+
+
+def test_a_union_of_two_views_of_one_source(spark: SparkSession, tmp_path: Path) -> None:
+    """A trip is two records, which two map tasks read: a start is late by the end of an earlier trip."""
+    all_trips = [{"user": "abc"[i % 3], "ts": i, "end": i + i * 7 % 20, "partition": 0, "offset": i} for i in range(40)]
+    trips = [all_trips[:20], all_trips[20:]]
+    driver = TopologyTestDriver(counts("stream"))
+    wanted = []
+    for batch in trips:
+        driver.pipe_batch([{**trip, "ts": trip[when]} for trip in batch for when in ("ts", "end")])
+        wanted.append(driver.read_output())
+
+    def both(frame: DataFrame) -> DataFrame:
+        return counts(frame.drop("end").union(frame.withColumn("ts", F.col("end")).drop("end"))).to_df()
+
+    schema = schema_of(user=pa.string(), end=pa.timestamp("us", "UTC"))
+    found = Replay(spark, tmp_path, schema, both).run(trips)
+    assert found.dropped() == driver.dropped > 0
+    assert rows_of(found.rows) == rows_of(wanted)

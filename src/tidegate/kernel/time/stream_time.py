@@ -10,7 +10,7 @@ largest timestamp, is all that other tasks need. Where the source promises that 
 of each partition (`contiguous`), gaps are no gaps, and the stretch is one dense chunk. Without that promise another
 task may have read the missing records: a partition with many gaps becomes one *scattered* chunk. Its header has the
 running-max points (the offsets at which the largest timestamp grew, as far as that can close a window), and its rows
-are not combined with each other.
+are not combined with each other. If map tasks may share offsets, all chunks are scattered (`Tuning.offset_runs` is 0).
 
         offsets   0  1  2  3 | 7  8 | 4  5  6         two dense chunks of one task, one of another
         stream time in offset order: chunk 0-3, then 4-6, then 7-8

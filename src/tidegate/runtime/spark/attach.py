@@ -284,6 +284,7 @@ class _Input:
 
     `branch`, `contiguous` and `given` are those of the Packer.
 
+    repeats    whether several map tasks may read records with one offset
     undecoded  the source whose records the workers decode, the columns of its rows, and the name of its observation;
                `frame` has the rows that Spark would make of them
     """
@@ -294,11 +295,15 @@ class _Input:
     order_as_one: bool = False
     branch: Stream | None = None
     contiguous: bool = False
+    repeats: bool = False
     undecoded: tuple[Raw, pa.Schema, str | None] | None = None
     given: pa.Schema | None = None
 
     def packed(self, layout: Layout, tasks: int) -> Input:
         """The input with its map step."""
+        if self.repeats:
+            # Another map task may have read records among any of these, so each one is compared with them.
+            layout = replace(layout, tuning=replace(layout.tuning, offset_runs=0))
         packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous, given=self.given)
         if self.undecoded is None:
             return Input(self.frame, self.columns, packer)
@@ -315,15 +320,18 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
     is_contiguous = contiguous.reads_contiguously(frame, branch.partition, branch.offset)
+    repeats = contiguous.repeats_offsets(frame, branch.partition, branch.offset)
     if op.stream.is_source:
         columns = input_columns(op, frame)
         schema = _schema(op, frame, columns)
         as_one = order.packs(op.stream, frame)
-        return _Input(frame, shipped_columns(op, frame, columns), schema, as_one, contiguous=is_contiguous)
+        shipped = shipped_columns(op, frame, columns)
+        return _Input(frame, shipped, schema, as_one, contiguous=is_contiguous, repeats=repeats)
     columns = {name: col(name) for name in frame.columns} | _wall_clock(op, WALL_CLOCK)
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
-    return _Input(frame, columns, schema, branch=branch.unbound, contiguous=is_contiguous, given=raw)
+    unbound = branch.unbound
+    return _Input(frame, columns, schema, branch=unbound, contiguous=is_contiguous, repeats=repeats, given=raw)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ DataFrame is packed by the general rule, which is exact for whatever the tasks h
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -23,6 +24,8 @@ SOURCES = ("kafka",)
 PARTITION, OFFSET = "partition", "offset"
 
 _KEEPS_ROWS = ("Project", "Filter", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark")
+_MULTIPLIES = ("Generate", "Expand")
+"""Nodes that make several rows of one: explode, stack, unpivot."""
 
 
 def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
@@ -48,6 +51,49 @@ def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | No
             f'df.withColumn("{partition}", F.concat_ws("-", "topic", "{partition}")).'
         )
     return _one_topic(options)
+
+
+def repeats_offsets(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
+    """Whether several map tasks of `frame` may read records with one offset. False where nothing is known.
+
+    They do so if the frame is a union over one source, or if a record becomes several rows, which are then shuffled.
+    """
+    if partition is None or offset is None:
+        return False
+    try:
+        plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
+        shown = plan.treeString()
+        # Most plans have no such node, and each question to Spark's process takes time.
+        return any(kind in shown for kind in ("Union", *_MULTIPLIES)) and _repeats(plan)
+    except (AttributeError, NotImplementedError, Py4JError, PySparkException):
+        return False  # as above
+
+
+def _repeats(plan: Any) -> bool:
+    kind, below = _kind(plan), _each(plan.children())
+    if kind == "Union" and _share_source(below):
+        return True
+    in_place = kind in ("Union", *_KEEPS_ROWS, *_MULTIPLIES)
+    if not in_place and any(each in one.treeString() for one in below for each in _MULTIPLIES):
+        return True
+    return any(map(_repeats, below))
+
+
+def _share_source(plans: list[Any]) -> bool:
+    """Whether two of the plans read one source."""
+    found: set[str] = set()
+    for plan in plans:
+        mine = {_shown(leaf) for leaf in _each(plan.collectLeaves()) if leaf.isStreaming() == plan.isStreaming()}
+        if mine & found:
+            return True
+        found |= mine
+    return False
+
+
+def _shown(leaf: Any) -> str:
+    """A source as text: name and options."""
+    options = leaf.extraOptions().asCaseSensitiveMap().toString() if _kind(leaf) == "StreamingRelationV2" else ""
+    return re.sub(r"#\d+L?", "", leaf.toString()) + options
 
 
 def _options(plan: Any, partition: int | None, offset: int | None) -> Any:
