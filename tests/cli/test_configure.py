@@ -78,6 +78,25 @@ def test_a_number_of_rows_that_somebody_chose_stays() -> None:
     assert tg.configure(Session(**of_spark)).conf == BY_DEFAULT
 
 
+def test_a_number_of_rows_that_a_session_or_the_defaults_of_spark_have_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = config.NEEDED | config.ONE_POOL
+    with monkeypatch.context() as running:
+        running.setattr(SparkSession, "getActiveSession", lambda: Session(**{config.ARROW_ROWS: "2000"}))
+        assert options(tg.configure(SparkSession.builder)) == left
+    with monkeypatch.context() as started:
+        started.setenv("PYSPARK_SUBMIT_ARGS", f"--conf '{config.ARROW_ROWS}=2000' pyspark-shell")
+        assert options(tg.configure(SparkSession.builder)) == left
+    stopped(SparkSession.builder.config(config.ARROW_ROWS, "2000"))
+    assert options(tg.configure(SparkSession.builder)) == left
+    SparkContext._gateway = None
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    for line, stays in (("{} 2000", True), ("  {}=2000", True), ("# {} 2000", False), ("{} 10000", False)):
+        (tmp_path / "spark-defaults.conf").write_text("spark.master local\n" + line.format(config.ARROW_ROWS) + "\n")
+        assert options(tg.configure(SparkSession.builder)) == (left if stays else BY_DEFAULT), line
+
+
 def test_a_builder_that_asks_for_simplified_tracebacks_keeps_them() -> None:
     chosen = {config.SIMPLIFIED: "true"}
     assert options(tg.configure(SparkSession.builder.config(config.SIMPLIFIED, "true"))) == BY_DEFAULT | chosen
@@ -95,6 +114,9 @@ def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.Monkey
     left = theirs | SAVING
     assert options(tg.configure(SparkSession.builder.config(config.PROVIDER, PLATFORMS))) == left
     assert tg.configure(Session(**theirs)).conf == left
+    with monkeypatch.context() as started:
+        started.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {config.PROVIDER}={PLATFORMS} pyspark-shell")
+        assert options(tg.configure(SparkSession.builder)) == SAVING
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: Session(**theirs))
     assert options(tg.configure(SparkSession.builder)) == SAVING
     assert options(tg.configure(SparkSession.builder, faster=True)) == SAVING | config.FASTER

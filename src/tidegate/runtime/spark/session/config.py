@@ -9,7 +9,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,8 +116,6 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     require_packages()
     earlier.forget()
     options = dict(getattr(builder, "_options", {}))
-    active = SparkSession.getActiveSession()
-    provider = options.get(PROVIDER) or (active.conf.get(PROVIDER, "") if active is not None else "")
     if not _is_remote(builder):
         require_java()
         require_connector(options.get(PACKAGES, ""), pyspark.__version__)
@@ -140,7 +138,8 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
         earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
-    settings = _settings(faster, provider or "", options.get(ARROW_ROWS, ""))
+    given = partial(_given, options=options, remote=_is_remote(builder))
+    settings = _settings(faster, given(PROVIDER), given(ARROW_ROWS))
     return _with(
         builder, {name: value for name, value in settings.items() if name != SIMPLIFIED or name not in options}
     )
@@ -167,6 +166,21 @@ class _Chosen:
 
     def __contains__(self, name: object) -> bool:
         return name in self.options or str(name) in self.texts or earlier.setting(str(name)) is not None
+
+
+def _given(name: str, options: dict[str, Any], *, remote: bool) -> str:
+    """The value that a session of a builder with these options has for a setting without tidegate; "" if none is given.
+
+    remote  whether it is a session of Spark Connect, which does not begin with the defaults of this machine
+    """
+    if name in options:
+        return str(options[name])
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active.conf.get(name, "") or ""
+    if remote:
+        return ""
+    found = re.findall(rf"(?m)(?:^|--conf)[\s=\"']*{re.escape(name)}[\s=:]+([^\s\"']+)", _said_elsewhere())
+    return found[-1] if found else earlier.setting(name) or ""
 
 
 def _said_elsewhere() -> str:
