@@ -26,6 +26,7 @@ SMALL = Tuning(
     joined_rows=2,
     pairs=2,
     open_stretches=2,
+    batch_stretches=2,
     range_rows=3,
     read_whole_rows=5,
     merged_rows=3,

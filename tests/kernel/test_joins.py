@@ -466,6 +466,34 @@ def test_stretches_span_a_part_of_the_time_for_which_a_record_is_open() -> None:
     assert kept().stretches(ints(0, 1, 7), 0).tolist() == [0, 1, 7]
 
 
+def test_records_of_a_batch_lie_in_few_stretches_however_far_they_span() -> None:
+    """Twice as wide as long as there are too many: a record that is far from all others has a stretch of its own."""
+    assert kept(batch_stretches=3).stretches(ints(0, 1, 7), 0).tolist() == [0, 1, 7]
+    assert kept(batch_stretches=3).stretches(ints(0, 1, 2, 9, 10**15), 0).tolist() == [0, 0, 0, 8, 10**15]
+    assert kept(batch_stretches=1).stretches(ints(5, 2**62), 40).tolist() == [0, 0]
+    many = 10 * np.arange(6_400)
+    assert len(np.unique(kept().stretches(many, 40))) == 100
+
+
+@pytest.mark.parametrize("window", ["0 ms", "1 second"])
+def test_a_side_that_is_far_ahead_of_a_join_with_short_windows_has_few_stretches(window: str) -> None:
+    """Each was a stretch of its own: 8,000 records of 40 minutes made 16,000 entries, and a batch took seconds."""
+    left, right = (tg.stream(name, key="k", timestamp="ts", idle_after="1 day") for name in ("left", "right"))
+    driver = TopologyTestDriver(left.left_join(right, tg.JoinWindows.of_time_difference_with_no_grace(window)))
+    driver.pipe_input({"k": "k0", "b": 0, "ts": 0}, "right")
+    for batch in range(3):
+        ahead = range(1_000 * batch, 1_000 * (batch + 1))
+        driver.pipe_batch([{"k": f"k{n}", "a": n, "ts": 1_500 * n} for n in ahead], "left")
+    assert len(driver.state().stores[0].log) < 3 * 2 * 20
+    for n in (500, 2_990):
+        driver.pipe_input({"k": f"k{n}", "b": n, "ts": 1_500 * n}, "right")
+    driver.pipe_input({"k": "none", "b": -1, "ts": 10_000_000}, "right")
+    driver.pipe_input({"k": "none", "a": -1, "ts": 10_000_000}, "left")
+    found = sorted((row["a"], row["b"]) for row in driver.read_output())
+    joined = {0: 0, 500: 500, 2_990: 2_990}
+    assert found == [(-1, -1), *((n, joined.get(n)) for n in range(3_000))]
+
+
 def test_places_of_numbers_among_others() -> None:
     stored = ints(-(2**63), -5, -5, 0, 3, 3, 3, 2**63 - 1)
     assert places(stored, ints(-(2**63), -5, 1, 3, 2**63 - 1)).tolist() == [0, 1, 2, 4, 5, 6, 7]

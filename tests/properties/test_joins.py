@@ -249,6 +249,7 @@ def small_sizes() -> st.SearchStrategy[Tuning]:
         Tuning,
         pairs=st.just(2),
         open_stretches=st.sampled_from([1, 2, 4]),
+        batch_stretches=st.sampled_from([1, 2, 16]),
         merged_rows=st.sampled_from([1, 3, 1_000]),
         copy_bytes=st.sampled_from([0, 100, 1_000, 100_000]),
         copy_seconds=st.sampled_from([0, 60]),

@@ -65,6 +65,7 @@ class Tuning:
         joined_rows     records that a join of two streams packs at a time, and then takes at a time, about
         pairs           pairs of records that are found at a time
         open_stretches  stretches that span the time for which a record is open
+        batch_stretches  stretches in which the open records of a small batch are at most; a large batch may have more
         merged_rows     runs of open records that together have more rows than this are not merged
         range_rows      a range of a table with more rows than this is split: a small batch adds a run to each range
         read_whole_rows a table is read and written whole only if its rows and the keys of the batch are together up to
@@ -112,6 +113,7 @@ class Tuning:
     joined_rows: int = 131_072
     pairs: int = 150_000
     open_stretches: int = 4
+    batch_stretches: int = 16
     merged_rows: int = 1_000_000
     range_rows: int = 1_000_000
     read_whole_rows: int = 900_000

@@ -33,6 +33,9 @@ from tidegate.spec.windows import LEFT
 
 _ORDER = ("h", "ts")
 
+_STRETCH_RECORDS = 64
+"""Records of a batch for each stretch that they are in, at least, if these are many."""
+
 
 class Closing(NamedTuple):
     """A range of closing times: after `after`, up to `up_to`. A record closes `reach_ms` past its timestamp (ms)."""
@@ -64,8 +67,17 @@ class OpenRecords:
         return self.runs.tuning
 
     def stretches(self, times: Ints, open_ms: int) -> Ints:
-        """The stretches of records at these times; `open_ms`: how long a record is open."""
-        return times - times % max(1, open_ms // self._tuning.open_stretches)
+        """The stretches of the records of a batch, at these times; `open_ms`: how long a record is open.
+
+        Records that wait for a slow side may span hours where windows are short. Then stretches are wider, because to
+        store and to drop a stretch costs as much as hundreds of records.
+        """
+        width = max(1, open_ms // self._tuning.open_stretches)
+        most = max(self._tuning.batch_stretches, len(times) // _STRETCH_RECORDS)
+        numbers = np.unique(times // width)
+        while len(numbers) > most:
+            width, numbers = 2 * width, np.unique(numbers // 2)
+        return times - times % width
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""
