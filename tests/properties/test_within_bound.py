@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import BufferFullError
 from tidegate.kernel.suppress import bounded_time_limit, within_bound
+from tidegate.kernel.suppress.bounded_buffer import exceeds
 from tidegate.kernel.suppress.within_bound import Outcome
 from tidegate.testing import TopologyTestDriver, layout
 
@@ -44,7 +45,7 @@ def both_ways() -> Iterator[list[bool]]:
             assert found is None
             return None
         bound = layout.op.limit.buffer.share(state.task, state.tasks)
-        assert (found is None) == within_bound._exceeds(wanted.most, bound)
+        assert (found is None) == exceeds(bound, *wanted.most)
         if found is not None:
             assert found.evicted.rows.to_pylist() == wanted.evicted.rows.to_pylist()
             assert found.evicted.since.tolist() == wanted.evicted.since.tolist()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,12 @@ from tidegate.kernel.rows.result_keys import Name
 from tidegate.spec.suppressed import Buffer
 
 _BLOCK = 1024
+
+
+def exceeds(bound: Buffer, records: Any, size: Any) -> Any:
+    """Whether so many records or bytes are more than the bound of a buffer; numbers, or arrays of them."""
+    too_many = bound.max_records is not None and records > bound.max_records
+    return too_many | (bound.max_bytes is not None and size > bound.max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +115,7 @@ class Bounded:
     @property
     def over(self) -> bool:
         """Whether the buffer exceeds its bound."""
-        most = self.bound
-        many = most.max_records is not None and self.records > most.max_records
-        return most.bounded and (many or (most.max_bytes is not None and self.size > most.max_bytes))
+        return bool(exceeds(self.bound, self.records, self.size))
 
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
         """All entries, in the order in which they leave: (row, prior, time, size)."""

@@ -24,6 +24,7 @@ from tidegate.kernel.rows.closing import close_of_starts
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
+from tidegate.kernel.suppress.bounded_buffer import exceeds
 from tidegate.kernel.suppress.value_bytes import comparable, of_one_row, total
 from tidegate.kernel.time.stream_time import NEVER
 from tidegate.spec.aggregates import Aggregate, Fold
@@ -97,13 +98,11 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
     """Raise BufferFullError if the task held more entries or bytes than its share of the bound after any record."""
     assert layout.op.buffer is not None
     buffer = layout.op.buffer.share(state.task, state.tasks)
-    most_records = np.inf if buffer.max_records is None else buffer.max_records
-    most_bytes = np.inf if buffer.max_bytes is None else buffer.max_bytes
     peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
     # Behind it time limits have the metrics of rows that wait, but for the fill.
     record = suppression_metrics.record_fill if layout.op.all_limits else suppression_metrics.record_peaks
     record(state, layout.op.buffer, *peaks)
-    over = np.flatnonzero((records > most_records) | (sizes > most_bytes))
+    over = np.flatnonzero(exceeds(buffer, records, sizes))
     if len(over):
         at = over[0]
         raise full(layout, state, int(records[at]), int(sizes[at]), "a larger bound")

@@ -15,10 +15,10 @@ from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import buffer_entries
+from tidegate.kernel.suppress.bounded_buffer import exceeds
 from tidegate.kernel.suppress.buffer_entries import Sizes
 from tidegate.kernel.suppress.suppression_metrics import SIZE, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, expire
-from tidegate.spec.suppressed import Buffer
 
 
 class Outcome(NamedTuple):
@@ -56,7 +56,7 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
         _most(waited, new.astype(np.int64), expired_steps, np.ones(len(expired_rows), np.int64)),
         _most(int(sizes[:waited].sum()), grown, expired_steps, sizes[expired_rows]),
     )
-    if _exceeds(most, how.buffer.share(state.task, state.tasks)):
+    if exceeds(how.buffer.share(state.task, state.tasks), *most):
         return None
     leaving = both.take(pa.array(expired_rows))
     order = result_keys.in_order(layout, leaving, expired_steps, expired_since)
@@ -96,8 +96,3 @@ def _most(waited: int, grown: Ints, steps: Ints, sizes: Ints) -> int:
     removed = np.append(0, np.cumsum(sizes[by_step]))
     already = np.searchsorted(steps[by_step], 2 * np.arange(len(grown)), side="right")
     return int((waited + np.cumsum(grown) - removed[already]).max(initial=waited))
-
-
-def _exceeds(most: tuple[int, int], bound: Buffer) -> bool:
-    limits = (bound.max_records, bound.max_bytes)
-    return any(limit is not None and peak > limit for peak, limit in zip(most, limits, strict=True))
