@@ -43,11 +43,12 @@ def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, pack
 
     Raises InputError for more than MOST_ROWS added rows.
     """
-    if state.expected is None:
-        _begin(layout, state, batch)
-    _advance_newest(state, batch)
-    starts = _closed(layout, state, batch.closed_to, closes_at)
-    if not len(starts) or state.expected is None:
+    expected = state.expected or _begun(layout, batch)
+    if expected is None:
+        return rows
+    state.expected = _advanced(expected, state, batch)
+    starts = _closed(layout, state.expected, batch.closed_to, closes_at)
+    if not len(starts):
         return rows
     keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.task, state.tasks)
     if not keys.num_rows:
@@ -70,20 +71,17 @@ def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, pack
     return pa.concat_tables([updates, final], promote_options="default")
 
 
-def _begin(layout: Layout, state: State, batch: Batch) -> None:
-    """Set the first expected window: by the first record; on a checkpoint without expected keys by its stream time."""
-    before = batch.fold.before_batch
+def _begun(layout: Layout, batch: Batch) -> Expected | None:
+    """The first expected window: by the first record; on a checkpoint without expected keys by its stream time."""
+    before, panes = batch.fold.before_batch, _panes(layout)
     first = batch.fold.opening if before == NEVER else before
-    if first is not None:
-        panes = _panes(layout)
-        state.expected = Expected(int(panes.first_window(panes.pane(first))))
+    return None if first is None else Expected(int(panes.first_window(panes.pane(first))))
 
 
-def _advance_newest(state: State, batch: Batch) -> None:
-    """Advance `newest`: the newest record may be ahead of stream time, which is the time of the slowest partition."""
-    if state.expected is not None:
-        times = [*(at.time for at in state.partitions.values()), *(chunk.max_ts for chunk in batch.chunks)]
-        state.expected = replace(state.expected, newest=max([state.expected.newest, state.stream_time, *times]))
+def _advanced(expected: Expected, state: State, batch: Batch) -> Expected:
+    """`newest` advanced: the newest record may be ahead of stream time, which is the time of the slowest partition."""
+    times = [*(at.time for at in state.partitions.values()), *(chunk.max_ts for chunk in batch.chunks)]
+    return replace(expected, newest=max([expected.newest, state.stream_time, *times]))
 
 
 def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
@@ -109,19 +107,12 @@ def _panes(layout: Layout) -> Panes:
     return Panes(windows)
 
 
-def _closed(layout: Layout, state: State, before: int, closes_at: int) -> range:
+def _closed(layout: Layout, expected: Expected, before: int, closes_at: int) -> range:
     """The starts of the expected windows that closed after `before`."""
     panes = _panes(layout)
     advance = panes.windows.advance_ms
-    if state.expected is None:
-        return range(0)
-    first = max(state.expected.first, int(panes.first_open(before)))
-    last = (
-        state.expected.newest // advance * advance
-        if closes_at == MAX_MS
-        else int(panes.first_open(closes_at)) - advance
-    )
-    return range(first, last + 1, advance)
+    end = (expected.newest // advance + 1) * advance if closes_at == MAX_MS else int(panes.first_open(closes_at))
+    return range(max(expected.first, int(panes.first_open(before))), end, advance)
 
 
 def _blank(layout: Layout, keys: pa.Table, starts: Any) -> pa.Table:
