@@ -124,7 +124,7 @@ class Stage:
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
         operator = operator_of(layout)
         time_before = operator.time_of_rows(state)
-        batch.newest_before = max([state.stream_time, *(reached.time for reached in state.partitions.values())])
+        batch.newest_before = state.newest
         operator.move_time(state, batch)
         batch.closed_to = state.closed_to
         state.closed_to = max(state.closed_to, state.stream_time)

@@ -226,6 +226,11 @@ class State:
             known["history_from"] = self.history_from
         return known
 
+    @property
+    def newest(self) -> int:
+        """The largest timestamp of all records so far (ms), or stream time, if idle input moved it on."""
+        return max([self.stream_time, *(reached.time for reached in self.partitions.values())])
+
     def old_values_of_limit(self, place: int) -> LogIndex:
         """The rows of `old_values_by_limit` for the time limit at this place."""
         return self.old_values_by_limit.setdefault(place, LogIndex(Section(self.store, buffered_old_values(place))))

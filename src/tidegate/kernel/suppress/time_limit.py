@@ -111,8 +111,7 @@ def _in_turn(
         times = ints(rows[TIMESTAMP])
         # Every record moves stream time: also records of other tasks, records without an update due to caching, and
         # those in front of a slow partition that came before the plan had this limit.
-        so_far = (reached.time for reached in state.partitions.values())
-        end = max([state.stream_time, *so_far, *(chunk.max_ts for chunk in batch.chunks)])
+        end = max([state.newest, *(chunk.max_ts for chunk in batch.chunks)])
     else:
         # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
         times, finds, end = ints(rows[TIMESTAMP]), np.full(rows.num_rows, now), NEVER

@@ -363,7 +363,7 @@ def _newest(state: State, old: Layout) -> int:
 
     Rows of a join may be ahead of the stream time that they follow. Then open windows tell the newest row of the task.
     """
-    times = [FROM_THE_START, state.stream_time, *(reached.time for reached in state.partitions.values())]
+    times = [FROM_THE_START, state.newest]
     if old.op.follows is not None:
         times.append(operator_of(fitted(state, old)).newest_record(state))
     return max(times)
