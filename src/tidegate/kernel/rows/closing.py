@@ -17,6 +17,11 @@ def closed_at(layout: Layout, rows: pa.Table) -> Ints:
     return close_of_ends(layout, ints(rows[END])) if layout.keyed else close_of_starts(layout, ints(rows[START]))
 
 
+def is_closed(layout: Layout, start: int, stream_time: int) -> bool:
+    """Whether the aligned window with this start is closed at a stream time (ms)."""
+    return layout.aligned.close_ms(start) <= stream_time
+
+
 def close_of_ends(layout: Layout, ends: Ints) -> Ints:
     """The first stream time (ms) at which each sliding window, or session, with one of these ends is closed."""
     return layout.keyed_windows.close_of_end_ms(ends)  # type: ignore[arg-type, return-value]

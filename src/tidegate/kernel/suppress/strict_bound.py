@@ -20,7 +20,7 @@ from tidegate.errors import BufferFullError
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
-from tidegate.kernel.rows.closing import close_of_starts
+from tidegate.kernel.rows.closing import close_of_starts, is_closed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
@@ -79,7 +79,7 @@ def check(
     closes, seen = close_of_starts(layout, ints(rows["start"])), ints(rows["seen"])
     newest = int(seen.max(initial=NEVER))
     # Windows that close within the batch; the entries of other windows stay.
-    leading = state.logs.leading(lambda start: layout.aligned.close_ms(start) <= newest)
+    leading = state.logs.leading(lambda start: is_closed(layout, start, newest))
     starts = np.array(leading, np.int64)
     stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
     totals = state.logs.totals()

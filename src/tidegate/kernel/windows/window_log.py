@@ -27,6 +27,7 @@ from tidegate.kernel.columns.runs import by_number, expanded
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.closing import is_closed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
@@ -115,7 +116,7 @@ def _emit_closed(
     if not len(windows):
         yield layout.result_schema.empty_table()
     for pane in panes:
-        if _done(layout, pane, closes_at):
+        if is_closed(layout, int(layout.panes.last_window(pane)), closes_at):
             state.forget(pane)
         elif pane in fresh:
             append(layout, state, pane, fresh[pane])
@@ -284,10 +285,6 @@ def _of_windows(rows: pa.Table, windows: Ints) -> pa.Table:
     at = np.repeat(np.arange(rows.num_rows), counts)
     repeated = rows.drop_columns(["open"]).take(pa.array(at))
     return repeated.append_column("start", pa.array(windows[expanded(first, counts, 1)]))
-
-
-def _done(layout: Layout, pane: int, closes_at: int) -> bool:
-    return layout.aligned.close_ms(int(layout.panes.last_window(pane))) <= closes_at
 
 
 def _compact(layout: Layout, state: State, pane: int) -> None:

@@ -23,6 +23,7 @@ from tidegate.kernel.columns.runs import by_number, expanded
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
+from tidegate.kernel.rows.closing import is_closed
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.schema_evolution import BORN
 from tidegate.kernel.state.keyed_runs import count_keys
@@ -143,14 +144,14 @@ def _store_and_close(layout: Layout, state: State, changes: _Changes, closes_at:
     """
     stretch = stretch_ms(layout)
     last = stretch - layout.panes.windows.advance_ms if stretch else 0
-    for name in sorted({*state.logs.leading(lambda start: _closed(layout, start, closes_at)), *changes.tables}):
-        ended = _closed(layout, name + last, closes_at)
+    for name in sorted({*state.logs.leading(lambda start: is_closed(layout, start, closes_at)), *changes.tables}):
+        ended = is_closed(layout, name + last, closes_at)
         rows = changes.tables.pop(name, None)
         if rows is None:
             if ended and layout.op.emits == "updates":
                 forget(layout, state, name)
                 continue
-            if not ended and not _closed(layout, state.logs[name].due, closes_at):
+            if not ended and not is_closed(layout, state.logs[name].due, closes_at):
                 continue
             if ended and has_runs(state, name):
                 yield from _parts(layout, state, name)
@@ -215,7 +216,7 @@ def _apply_batch(layout: Layout, state: State, batch: Batch, closes_at: int) -> 
     tables = dict.fromkeys(touched.tolist(), merged.slice(0, 0)) | by_number(merged, _names(layout, merged))
     for name, runs in by_key.items():
         changed = unplaced(tables.pop(name))
-        if not (_closed(layout, name, closes_at) and layout.op.emits == "updates"):
+        if not (is_closed(layout, name, closes_at) and layout.op.emits == "updates"):
             runs.add(found[name], changed)
     return _Changes(tables, few), emitted, late
 
@@ -274,10 +275,6 @@ def _store(layout: Layout, state: State, name: int, table: pa.Table, as_runs: bo
         state.replace(name, table.drop_columns(["start"]))
         if "bytes" in table.schema.names:
             state.note(name, counts=int(ints(table["bytes"]).sum()))
-
-
-def _closed(layout: Layout, start: int, closes_at: int) -> bool:
-    return layout.aligned.close_ms(start) <= closes_at
 
 
 def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
