@@ -27,7 +27,7 @@ from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
 from tidegate.kernel.time import lateness
-from tidegate.kernel.time.stream_time import NEVER, Chunk, cut, header, most_steps, running_max
+from tidegate.kernel.time.stream_time import NEVER, Chunk, Cut, cut, header, most_steps, running_max
 from tidegate.plan import Stream
 
 
@@ -181,36 +181,32 @@ def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
 def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     ordered = layout.op.stream.ordered
     partition, offset, names = _order_columns(layout, table) if ordered else (None, None, [])
-    cuts = (
-        cut(partition, offset, layout.tuning.offset_runs, contiguous)
-        if partition is not None and offset is not None
-        else None
-    )
-    if cuts is not None and cuts.order is not None:
-        table = table.take(pa.array(cuts.order))
-        partition, offset = partition[cuts.order], offset[cuts.order]  # type: ignore[index]
+    cuts = Cut(None, np.zeros(1, np.int64), [False])  # without an order all rows are one dense chunk
+    if partition is not None and offset is not None:
+        cuts = cut(partition, offset, layout.tuning.offset_runs, contiguous)
+        if cuts.order is not None:
+            table = table.take(pa.array(cuts.order))
+            partition, offset = partition[cuts.order], offset[cuts.order]
     ts = ints(pc.fill_null(table["ts"], -1))
     kept, valid, skipped = _judged(layout, table, ts)
     taken = valid if valid.all() else kept & ~np.logical_or.reduce(list(skipped.values()))
     drops = {reason: int(np.count_nonzero(records)) for reason, records in skipped.items()}
     counted = ts if valid.all() else np.where(valid, ts, NEVER)
-    starts = cuts.starts if cuts is not None else np.zeros(1, np.int64)
-    seen = running_max(counted, starts) if cuts is not None else counted
-    ends = np.append(starts[1:], len(ts))
-    chunks, most = [], most_steps(len(starts))
-    for i, (low, high) in enumerate(zip(starts, ends, strict=True)):
+    seen = running_max(counted, cuts.starts) if ordered else counted
+    ends = np.append(cuts.starts[1:], len(ts))
+    chunks, most = [], most_steps(len(cuts.starts))
+    for low, high, scattered in zip(cuts.starts, ends, cuts.scattered, strict=True):
         part = slice(low, high)
         name = names[partition[low]] if partition is not None else rows_of(layout.op.stream)
         offsets = offset[part] if offset is not None else None
-        scattered = cuts is not None and cuts.scattered[i]
         closing = _closing(layout, seen[part]) if scattered else None
         chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing, most))
-        chunks[-1].contiguous = contiguous and cuts is not None
+        chunks[-1].contiguous = contiguous and ordered
         chunks[-1].forwarded = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
             chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())
-    chunk = np.repeat(np.arange(len(starts)), ends - starts)
+    chunk = np.repeat(np.arange(len(chunks)), ends - cuts.starts)
     result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
     accepted = result if valid.all() else _keep(result, taken)
     accepted.has_records = bool(kept.any())
