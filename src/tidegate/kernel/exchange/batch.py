@@ -42,12 +42,8 @@ class Batch:
         """Records that the operator has dropped as late, as far as the caller has taken its rows."""
         self.late: list[tuple[int, int, int]] = []
         """Records that keyed windows dropped: (place in `records`, start, end of the closed window)."""
-        self.made: pa.Table | None = None
-        """Prior values of sliding windows that were made of other windows, where a buffer counts them
-        (`kernel.suppress.prior_values`).
-        """
-        self.again: pa.Table | None = None
-        """The updates of the batch that make such a window again (`kernel.windows.lineage.made_again`)."""
+        self.made: MadeWindows | None = None
+        """Sliding windows that were made of other windows, where a buffer counts their prior values."""
         self._dense: list[pa.Table] = []
         self._scattered: list[pa.Table] = []
         self._full_records: list[pa.Table] = []
@@ -354,6 +350,17 @@ class Points(NamedTuple):
     seen: Ints
     order: Ints
     chunks: Ints
+
+
+class MadeWindows(NamedTuple):
+    """Sliding windows that the updates of a batch made of other windows (`kernel.suppress.prior_values`).
+
+    began  their prior values (`kernel.windows.lineage.prior_values_of_made`)
+    again  the updates that make such a window again (`kernel.windows.lineage.made_again`)
+    """
+
+    began: pa.Table
+    again: pa.Table
 
 
 class Movers(NamedTuple):

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
+from tidegate.kernel.exchange.batch import MadeWindows
 from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -29,20 +30,18 @@ def apply(
     buffered: pa.Table,
     rows: pa.Table,
     clocks: Ints,
-    made: pa.Table | None,
-    again: pa.Table | None,
+    made: MadeWindows | None,
     closed_to: int,
 ) -> tuple[Evicted, pa.Table]:
     """Put rows into a bounded buffer. Returns the rows that leave, in order, and the entries that stay.
 
     buffered  the waiting entries, in the order in which they leave
     clocks    the clock of the limit (ms) before and after each row, alternating, and at the end
-    made      prior values of windows made from other windows (`lineage.prior_values_of_made`)
-    again     the updates that make a window again (`lineage.made_again`)
+    made      windows that the batch made of other windows
     closed_to  no further row comes of windows that close up to this stream time (ms)
     """
     if buffer_entries.counts_bytes(layout):
-        rows = buffer_entries.with_prior(layout, state, rows, made, again, closed_to)
+        rows = buffer_entries.with_prior(layout, state, rows, made, closed_to)
     both = concat_tables([buffered, rows])
     outcome = within_bound.apply(layout, state, both, buffered.num_rows, clocks) or _one_by_one(
         layout, state, both, buffered.num_rows, clocks

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, array, flags, with_column
 from tidegate.kernel.exchange import old_values
+from tidegate.kernel.exchange.batch import MadeWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
@@ -85,13 +86,10 @@ def prior_names(rows: pa.Table) -> list[str]:
     return [name for name in rows.schema.names if name.startswith(PRIOR)]
 
 
-def with_prior(
-    layout: Layout, state: State, rows: pa.Table, made: pa.Table | None, again: pa.Table | None, closed_to: int
-) -> pa.Table:
+def with_prior(layout: Layout, state: State, rows: pa.Table, made: MadeWindows | None, closed_to: int) -> pa.Table:
     """The rows with `PRIOR` columns: the value that each row replaces, the old value of its change (SEMANTICS 1, 6.4).
 
-    made       prior values of windows made from other windows (`lineage.prior_values_of_made`)
-    again      the updates that make a window again (`lineage.made_again`)
+    made       windows that the batch made of other windows
     closed_to  no further row comes of windows that close up to this stream time (ms)
     """
     (limit,) = layout.op.all_limits
@@ -110,7 +108,7 @@ def with_prior(
     if made is not None and layout.op.emits != "final":
         bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
         windows = rows.select(list(bounds)).rename_columns(list(bounds.values()))
-        has = has & ~prior_values.begin_again(layout, windows, again)
+        has = has & ~prior_values.begin_again(layout, windows, made)
         if not layout.shape:
             began = prior_values.of(layout, windows, made)
     for name, first in zip(layout.result_types, began, strict=True):

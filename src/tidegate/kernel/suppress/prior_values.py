@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Flags, array, concat_tables
 from tidegate.kernel.columns.groups import place_in_group
+from tidegate.kernel.exchange.batch import MadeWindows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.suppress import strict_bound
@@ -34,31 +35,30 @@ def counted(layout: Layout) -> bool:
     return isinstance(layout.op.windows, SlidingWindows) and bytes_held
 
 
-def of(layout: Layout, rows: pa.Table, begun: pa.Table | None) -> list[pa.Array]:
+def of(layout: Layout, rows: pa.Table, made: MadeWindows | None) -> list[pa.Array]:
     """The prior value of each row's window, one column per value column; `rows` have (key, start, end).
 
-    `begun` has the prior values of some windows (`windows.lineage.prior_values_of_made`); all other windows have
-    `strict_bound.initial`.
+    Windows that were not `made` of others have `strict_bound.initial`.
     """
     initial = strict_bound.repeated(strict_bound.initial(layout), rows.num_rows)
-    if begun is None or not begun.num_rows or not rows.num_rows:
+    if made is None or not made.began.num_rows or not rows.num_rows:
         return initial
-    known_codes, codes = grouping.codes_of_tables(window_columns(layout), [begun, rows])
+    known_codes, codes = grouping.codes_of_tables(window_columns(layout), [made.began, rows])
     place = grouping.places(codes, known_codes)
     take, known = pa.array(np.maximum(place, 0)), pa.array(place >= 0)
     return [
-        pc.if_else(known, array(begun[PRIOR + name]).take(take), first)
+        pc.if_else(known, array(made.began[PRIOR + name]).take(take), first)
         for name, first in zip(layout.result_types, initial, strict=True)
     ]
 
 
-def begin_again(layout: Layout, rows: pa.Table, again: pa.Table | None) -> Flags:
-    """Flags of the updates of a batch, rows with (key, start, end), that make their window again (`made_again`)."""
-    if again is None or not again.num_rows or not rows.num_rows:
+def begin_again(layout: Layout, rows: pa.Table, made: MadeWindows | None) -> Flags:
+    """Flags of the updates of a batch, rows with (key, start, end), that make their window again."""
+    if made is None or not made.again.num_rows or not rows.num_rows:
         return np.zeros(rows.num_rows, np.bool_)
     names = [*window_columns(layout), NTH]
-    made, codes = grouping.codes_of_tables(names, [again, numbered(layout, rows.select(window_columns(layout)))])
-    found: Flags = np.isin(codes, made)
+    again, codes = grouping.codes_of_tables(names, [made.again, numbered(layout, rows.select(window_columns(layout)))])
+    found: Flags = np.isin(codes, again)
     return found
 
 

@@ -70,9 +70,8 @@ def suppress(
             buffered = bounded_time_limit.as_they_leave(
                 layout, concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             )
-        made, again = (None, None) if earlier else (batch.made, batch.again)
-        closed_to = old_values.closed_and_gone(state, earlier)
-        evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, again, closed_to)
+        made, closed_to = None if earlier else batch.made, old_values.closed_and_gone(state, earlier)
+        evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, closed_to)
         buckets.forget(list(buckets.logs))
         due = int(retained[BUFFER_TIME][0].as_py()) if retained.num_rows else None
     else:

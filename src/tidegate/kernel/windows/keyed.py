@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, Window
 from tidegate.kernel.columns.arrays import Ints, concat_tables, ints
-from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.batch import Batch, MadeWindows
 from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.layout import Layout
@@ -134,7 +134,7 @@ def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens:
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens.before))
         began = prior_values.of(layout, updates, batch.made)
-        begins = prior_values.begin_again(layout, updates, batch.again)
+        begins = prior_values.begin_again(layout, updates, batch.made)
         entries = keyed_strict_bound.check(layout, state, open_before, updates, began, begins, seen, loaded.aside)
     out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     if layout.op.emits != "updates":
@@ -151,7 +151,7 @@ def _apply_records(
 ) -> tuple[pa.Table, pa.Table, _Late, Ints]:
     """The windows after the batch, its updates, its late records, and the stream time that each update's record saw.
 
-    Late records are (place in `records`, start, end of the closed window). Sets `batch.made` and `batch.again`.
+    Late records are (place in `records`, start, end of the closed window). Sets `batch.made`.
     """
     if records is None:
         return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
@@ -202,11 +202,10 @@ def _one_by_one(
     keys = records.select(layout.keys)
     rows = aggregates.table(keys, [Update(record, entry) for record, entry in entries])
     stored = set(zip(stored_codes.tolist(), ints(mine["start"]).tolist(), ints(mine["end"]).tolist(), strict=True))
-    if counted:
-        batch.made = prior_values_of_made(layout, aggregates, keys, updates)
     emitted = updates if every else _last_updates(updates, new, stored)
     if counted:
-        batch.again = made_again(layout, keys, emitted)
+        began = prior_values_of_made(layout, aggregates, keys, updates)
+        batch.made = MadeWindows(began, made_again(layout, keys, emitted))
     record = np.array([update.record for update in emitted], np.int64)
     return rows, _Updates(aggregates.table(keys, emitted), record), late, ints(records["seen"])[record]
 
