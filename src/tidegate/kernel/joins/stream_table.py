@@ -199,23 +199,13 @@ class StreamTableJoin(JoinOperator):
         own = np.concatenate([np.full(stored, -1), *come])
         keyed = np.concatenate([np.ones(stored, bool), records.keyed])
         fresh = np.arange(len(at)) >= stored
-        due = later_ms(at, grace)
-        places, reached = stream.reaches(due)
-        # A record that waits by a longer grace, but was due by the one before it, does not wait.
-        over = due <= looked_up_to
-        places, reached = np.where(over, _BEFORE, places), reached | over
-        # A record that is due when it comes is looked up then; one that was due before it came goes behind due ones.
-        at_once = fresh & ((places < own) | ~keyed)
-        seen = stream.at(own) if grace else own
-        overdue = at_once & ((due < seen) | ~keyed)
-        places = np.where(at_once, own, places)
+        places, what = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
+        waits = np.zeros(len(at), bool)
+        if grace:
+            places, what, waits = _lookups(later_ms(at, grace), own, fresh, keyed, stream, looked_up_to)
         if all_leave:
             # At the end of the input the others see every change of the table.
-            places, reached = np.where(reached | at_once, places, MAX_MS), np.ones(len(at), bool)
-        what = np.where(overdue, _AT_ONCE, _DUE)
-        waits = ~(reached | at_once)
-        if not grace:
-            places, what = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
+            places, waits = np.where(waits, MAX_MS, places), np.zeros(len(at), bool)
         whole = concat_tables(tables).combine_chunks()
         return _Records(whole, at, places, what, keyed, waits, fresh, np.concatenate(starts))
 
@@ -344,6 +334,24 @@ class StreamTableJoin(JoinOperator):
             shown = table_rows.shown_rows(self.layout, rows, LEFT, status, pa.array(due))
             found.append(shown.filter(pa.array(due > state.looked_up_to)))
         return found
+
+
+def _lookups(
+    due: Ints, own: Ints, fresh: Flags, keyed: Flags, stream: Progress, looked_up_to: int
+) -> tuple[Ints, Ints, Flags]:
+    """The place and the kind of the lookup of each record, and whether the record still waits; with a grace.
+
+    due  the time of each lookup (ms)
+    own  the place of each record
+    """
+    places, reached = stream.reaches(due)
+    # A record that waits by a longer grace, but was due by the one before it, does not wait.
+    over = due <= looked_up_to
+    places, reached = np.where(over, _BEFORE, places), reached | over
+    # A record that is due when it comes is looked up then; one that was due before it came goes behind due ones.
+    at_once = fresh & ((places < own) | ~keyed)
+    overdue = at_once & ((due < stream.at(own)) | ~keyed)
+    return np.where(at_once, own, places), np.where(overdue, _AT_ONCE, _DUE), ~(reached | at_once)
 
 
 def _versions_within(begin: int, versions: Versions, codes: Ints) -> Ints:
