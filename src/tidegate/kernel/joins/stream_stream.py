@@ -217,11 +217,13 @@ class StreamStreamJoin(JoinOperator):
     def _null_joined(
         self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_to: int, closes_at: int
     ) -> _Part:
-        """Rows of records that close without a partner."""
-        rows, order = _closing(one, closed_to, closes_at), None
+        """Rows of records that close without a partner: their own values and timestamp, nulls of the other side."""
+        records, at, order = one.records, _unmatched(one, closed_to, closes_at), None
         if arrivals is not None:
-            order = _order_of_closing(self.layout, one.records, side, rows, arrivals)
-        return _null_joined(self.layout, one.records, side, rows), order
+            order = _order_of_closing(self.layout, records, side, at, arrivals)
+        mine = records.rows.take(pa.array(at))
+        both = (mine, None) if side == LEFT else (None, mine)
+        return joined_rows(self.layout, mine, both, records.times[at]), order
 
     def _closing(
         self, stored: OpenRecords, staying: _Staying, side: int, closed_to: int, closes_at: int
@@ -387,7 +389,7 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
     return closes
 
 
-def _closing(one: _Joining, closed_to: int, closes_at: int) -> Ints:
+def _unmatched(one: _Joining, closed_to: int, closes_at: int) -> Ints:
     """The places of records that have joined nothing and close in this batch, or were closed when they came."""
     records = one.records
     closes = records.closes()
@@ -465,13 +467,6 @@ def _values(layout: Layout, records: Records, at: Ints) -> pa.Table:
     """All columns of the records at these places but those of the key."""
     names = [name for name in records.rows.schema.names if name not in layout.keys]
     return pa.table({name: records.rows[name].take(pa.array(at)) for name in names})
-
-
-def _null_joined(layout: Layout, records: Records, side: int, rows: Ints) -> pa.Table:
-    """Rows of records without a partner: the key, their own values, nulls of the other side, their own timestamp."""
-    mine = records.rows.take(pa.array(rows))
-    both = (mine, None) if side == LEFT else (None, mine)
-    return joined_rows(layout, mine, both, records.times[rows])
 
 
 # -- the order in which rows leave -----------------------------------------------------------------------------------
