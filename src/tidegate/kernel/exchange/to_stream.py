@@ -34,14 +34,13 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
     check_atomic(rows.schema, regroup.key)
     columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
-    empty = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
     names = rows.schema.names
+    deleted = empty = array(rows[DELETED]) if DELETED in names else pa.repeat(False, rows.num_rows)
     values = regroup.value_columns or [n for n in names if n not in regroup.non_values and not n.startswith(OURS)]
     if values:
         nulls = np.logical_and.reduce([rows[name].is_null().to_numpy() for name in values])
         empty = pc.or_(empty, pa.array(nulls, pa.bool_()))
     if regroup.table:
-        deleted = array(rows[DELETED]) if DELETED in rows.schema.names else pa.repeat(False, rows.num_rows)
         columns |= {"o:rank": pa.array(np.maximum.accumulate(ints(rows[TIMESTAMP]))), "deleted": deleted}
     columns |= {"ts": rows[TIMESTAMP], "empty": empty, "place": pa.array(np.arange(rows.num_rows))}
     if layout.op.passes_time:

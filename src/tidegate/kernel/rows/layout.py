@@ -312,12 +312,12 @@ class Layout:
         names = self.op.joined.names(list(left), list(right))
         found = {names[LEFT][name]: kind for name, kind in left.items()}
         found |= {names[RIGHT][name]: kind for name, kind in right.items()}
+        taken = (*RESULT_COLUMNS, *((*LATE_COLUMNS, "side") if self.op.keeps_late else ()), *self.op.key)
         for name in found:
-            late = (*LATE_COLUMNS, "side") if self.op.keeps_late else ()
-            if name in (*RESULT_COLUMNS, *self.op.key, *late):
+            if name in taken:
                 raise DefinitionError(
                     f"join: a row would have a value column {name!r}, a name that rows of a result use themselves "
-                    f"({', '.join((*RESULT_COLUMNS, *late, *self.op.key))}). Rename it with map_values."
+                    f"({', '.join(taken)}). Rename it with map_values."
                 )
         return found
 
@@ -437,13 +437,11 @@ class Layout:
     @cached_property
     def late_schema(self) -> pa.Schema:
         """The columns of rows of late and skipped records."""
+        why = [pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64()), pa.field(STREAM_TIME, pa.int64())]
         if self.op.joined is not None:
-            late = [pa.field(SIDE, pa.string()), pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
-            return pa.schema([*self.result_schema, *late, pa.field(STREAM_TIME, pa.int64())])
+            return pa.schema([*self.result_schema, pa.field(SIDE, pa.string()), *why])
         bounds = (START, END) if self.op.windows is not None else ()
-        ours = [pa.field(name, pa.int64()) for name in (*bounds, TIMESTAMP)]
-        ours += [pa.field(REASON, pa.string()), pa.field(LATE_BY, pa.int64())]
-        ours += [pa.field(STREAM_TIME, pa.int64())]
+        ours = [*(pa.field(name, pa.int64()) for name in (*bounds, TIMESTAMP)), *why]
         record = {name: self.schema.field(column).type for name, column in self.record.items()}
         keys = [pa.field(name, record[name]) for name in self.op.key]
         return pa.schema([*keys, *ours, *(pa.field(n, kind) for n, kind in record.items() if n not in self.op.key)])
