@@ -17,7 +17,7 @@ from tidegate.errors import CheckpointError, DefinitionError
 from tidegate.kernel.columns.arrays import Ints, flags, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
-from tidegate.kernel.rows.layout import HALVES, Layout
+from tidegate.kernel.rows.layout import CHANGE_COLUMNS, Layout
 from tidegate.kernel.state.state import State
 from tidegate.spec.columns import DELETED, END, LIVE, START, TIMESTAMP, public_name
 from tidegate.spec.types import is_atomic
@@ -25,11 +25,11 @@ from tidegate.spec.upgrade import CHOICES
 
 
 def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
-    """Halves of changes (`Layout.halves_of` and `HALVES`) of the result rows that a table emits, in order."""
+    """Changes (`Layout.repartitioned_columns`, `CHANGE_COLUMNS`) of the result rows that a table emits, in order."""
     _check_groups(layout, rows)
     # A column that the groups do not read is not kept: a step may give it another type.
-    halves = layout.halves_of(rows.schema.names)
-    kept = {*layout.op.key, START, END, *halves.values(), TIMESTAMP, DELETED}
+    read = layout.repartitioned_columns(rows.schema.names).values()
+    kept = {*layout.op.key, START, END, *read, TIMESTAMP, DELETED}
     rows = rows.select([name for name in rows.schema.names if name in kept])
     try:
         closed_to = old_values.closed_and_gone(state, layout.op.all_limits)
@@ -69,8 +69,8 @@ def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, 
     columns["rank"] = np.maximum.accumulate(when)
     # Two halves stay together, whatever other tasks have at the same rank.
     columns["place"] = (np.arange(len(when)) // 2 * state.tasks + state.task) * 2 + np.arange(len(when)) % 2
-    assert set(columns) == set(HALVES)
-    names = layout.halves_of(rows.schema.names)
+    assert set(columns) == set(CHANGE_COLUMNS)
+    names = layout.repartitioned_columns(rows.schema.names)
     of_rows = {name: rows[column].take(pa.array(at)) for name, column in names.items()}
     made = pa.table(of_rows | {name: pa.array(column) for name, column in columns.items()})
     return made.filter(pa.array(exists))

@@ -31,7 +31,9 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     if layout.op.row_ids and layout.op.joined is None:
         bounds = [name for name in (START, END) if name in rows.schema.names]
         rows = rows.append_column(ROW_ID, row_ids.of_results(rows.select(layout.op.key), rows.select(bounds)))
-    columns: dict[str, Any] = {name: rows[column] for name, column in layout.halves_of(rows.schema.names).items()}
+    columns: dict[str, Any] = {
+        name: rows[column] for name, column in layout.repartitioned_columns(rows.schema.names).items()
+    }
     check_atomic(rows.schema, regroup.key)
     columns |= {name: rows[column] for name, column in layout.order_of_forwarded.items()}
     names = rows.schema.names

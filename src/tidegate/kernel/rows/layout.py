@@ -57,7 +57,7 @@ from tidegate.spec.windows import (
 ID_COLUMN = f"v:{ROW_ID}"
 """The id of a record that goes to a join."""
 
-HALVES = ("ts", "sign", "silent", "rank", "place")
+CHANGE_COLUMNS = ("ts", "sign", "silent", "rank", "place")
 """Columns of halves of changes, besides groups and values (kernel.exchange.retract_insert)."""
 
 
@@ -358,7 +358,7 @@ class Layout:
         Raises DefinitionError if a column of a late record has the name of another one.
         """
         if self.op.regroup is not None:
-            return self._halves if self.op.regroup.changes else self.forwarded
+            return self._changes if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
         outputs = [output for output in self.op.all_outputs if output.kind != "late"]
         shapes = {o.name: replace(self.for_kind[o.kind], shape=o.steps).result_schema for o in outputs}
@@ -371,8 +371,8 @@ class Layout:
             _check_names(schema, late, self.record)
         return pa.unify_schemas([schema, late])
 
-    def halves_of(self, available: Sequence[str]) -> dict[str, str]:
-        """The columns of a half of a change, each with the name of its column in the rows of the table."""
+    def repartitioned_columns(self, available: Sequence[str]) -> dict[str, str]:
+        """The columns of rows for the next operator, each with the name of its column in the rows of this one."""
         assert self.op.regroup is not None
         values = self.op.regroup.values
         if values is None:
@@ -413,19 +413,19 @@ class Layout:
         return pa.schema([*shape, *order, *ours])
 
     @property
-    def _halves(self) -> pa.Schema:
+    def _changes(self) -> pa.Schema:
         taken, _ = self._taken
-        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in HALVES)])
+        return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in CHANGE_COLUMNS)])
 
     @property
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
         (output,) = self.op.all_outputs
         rows = replace(self.for_kind[output.kind], shape=output.steps).result_schema
-        halves = self.halves_of(rows.names)
+        columns = self.repartitioned_columns(rows.names)
         if self.op.row_ids and ROW_ID not in rows.names:  # final results get ids in `to_stream`
             rows = rows.append(pa.field(ROW_ID, pa.string()))
         check_atomic(rows, self.op.regroup.key if self.op.regroup is not None else ())
-        return [pa.field(name, rows.field(column).type) for name, column in halves.items()], rows
+        return [pa.field(name, rows.field(column).type) for name, column in columns.items()], rows
 
     @cached_property
     def record(self) -> dict[str, str]:
