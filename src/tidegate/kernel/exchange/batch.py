@@ -87,7 +87,7 @@ class Batch:
         """Add rows of dense chunks alone, which are numbered from `base` on."""
         self._dense += [_shifted(rows, base)] if rows.num_rows else []
 
-    def let_go(self) -> list[pa.Table]:
+    def release(self) -> list[pa.Table]:
         """The rows of dense chunks; the batch releases them, unless the plan keeps records."""
         dense = self._dense
         if not self.layout.op.keeps_late:
@@ -132,11 +132,11 @@ class Batch:
         Without partition and offset a batch is taken in timestamp order, ties in the order of keys and values.
         Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `full_records`.
         """
-        return self._in_order(self.let_go())
+        return self._in_order(self.release())
 
     def arrived(self) -> pa.Table | None:
         """`records` as they came, with `chunk` and `offset`; `order` sorts them."""
-        dense = self.let_go()
+        dense = self.release()
         if self.layout.op.stream.ordered:
             # The rows of a map task are in order. Now the tables are too, unless their offsets overlap.
             dense = sorted(dense, key=self._first_place)
@@ -427,7 +427,7 @@ class JoinBatch(Batch):
             yield
             return
         # Blobs with few records are not divided.
-        rest = [[hash_ranges.divided(side.layout, rows) for rows in side.let_go()] for side in self._sides]
+        rest = [[hash_ranges.divided(side.layout, rows) for rows in side.release()] for side in self._sides]
         sizes = np.sum([one.sizes for one in self._divided], axis=0)
         for low, high in neighbours(sizes, self.layout.tuning.joined_rows):
             for at in range(low, high):

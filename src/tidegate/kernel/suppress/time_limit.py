@@ -192,7 +192,7 @@ def _waiting(layout: Layout, buffered: pa.Table, buckets: TimeBuckets) -> pa.Tab
     return concat_tables([_rows(buffered), *parts]) if buffered.num_rows or not parts else concat_tables(parts)
 
 
-def settle(layout: Layout, store: Store, *, restarts: bool) -> None:
+def compact(layout: Layout, store: Store, *, restarts: bool) -> None:
     """Leave one row of each key that waits, with the time from which it waits.
 
     restarts  whether every update began the wait again so far; another `measured_from` counts from that time on

@@ -130,7 +130,7 @@ def start(loaded: Loaded) -> Flushed:
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     flushed = Flushed()
     if what is not None:
-        retention.settle(what.layout, layout, state)
+        retention.drop_expired(what.layout, layout, state)
         flushed.behind = flush.behind_limits(what, layout, state)
     if what is not None and (to := flush.closing_removed(what.layout.op, layout.op)):
         flushed.results, flushed.outputs = list(flush.open_results(layout, state)), to

@@ -181,7 +181,7 @@ def _shape(layout: Layout, output: Output, applied: int) -> Layout:
 
 
 def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
-    """Empty the removed limits, and settle others whose wait begins anew. Returns the rows that waited for the removed
+    """Empty the removed limits, and compact others whose wait begins anew. Returns the rows that waited for the removed
     ones (`Flushed.behind`).
 
     The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
@@ -191,7 +191,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
         if _takes_on(now, one) and _same_rows(what, layout, one, now):
             restarted, restarts = (of.limit.how.measured_from == "latest_update" for of in (one, now))
             if restarted != restarts:
-                time_limit.settle(layout.of_limit(now.output, now.number), state.store, restarts=restarted)
+                time_limit.compact(layout.of_limit(now.output, now.number), state.store, restarts=restarted)
             continue
         limit = one.limit
         old_values.forget(layout, state.old_values_of_limit(limit.place))

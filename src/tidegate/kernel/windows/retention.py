@@ -44,7 +44,7 @@ def keep(layout: Layout, state: State, rows: pa.Table) -> None:
             logs.forget(start)
 
 
-def settle(old: Layout, new: Layout, state: State) -> None:
+def drop_expired(old: Layout, new: Layout, state: State) -> None:
     """Forget the results that had expired under the plan `old`: a longer retention or grace of `new` must not show them
     again. The others go by the retention and the grace of `new`.
     """
