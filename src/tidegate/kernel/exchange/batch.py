@@ -71,14 +71,11 @@ class Batch:
         Sections: rows of dense chunks, of scattered chunks; whole records and skipped ones, if kept; time progress, for
         a time limit and for a join.
         """
-        kept = (self._full_records, self._skipped) if self.layout.op.keeps_late else ()
-        sections = (
-            self._dense,
-            self._scattered,
-            *kept,
-            *((self._progress,) if self.layout.op.buffers_by_stream_time else ()),
-            *((self._growing,) if self.layout.op.sends_time_progress else ()),
-        )
+        op = self.layout.op
+        sections = [self._dense, self._scattered]
+        sections += [self._full_records, self._skipped] if op.keeps_late else []
+        sections += [self._progress] if op.buffers_by_stream_time else []
+        sections += [self._growing] if op.sends_time_progress else []
         for section, rows in zip(sections, tables, strict=True):
             if rows.num_rows:
                 section.append(_shifted(rows, base))
