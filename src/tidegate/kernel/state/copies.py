@@ -30,6 +30,7 @@ from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.row_bytes import Extents, RowBytes
+from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.state.store import Copy, Store
 from tidegate.kernel.tuning import Tuning
 
@@ -344,9 +345,7 @@ def places(stored: Ordered, wanted: Ordered, low: Ints | None = None) -> Ints:
     counts = np.ones(len(low), np.int64)
     several = np.flatnonzero((low < last) & (stored[np.minimum(low + 1, last)] == wanted))
     counts[several] = np.searchsorted(stored, wanted[several], side="right") - low[several]
-    ends = np.cumsum(counts)
-    found: Ints = np.repeat(low - (ends - counts), counts) + np.arange(int(counts.sum()))
-    return found
+    return expanded(low, counts, 1)
 
 
 def distinct(numbers: Ordered) -> Ordered:

@@ -89,7 +89,7 @@ def check(
     change = sizes - np.where(has_previous, sizes[previous], 0)
     size = after_each(stored_closes, stored[:, 1], closes, change[n_before:], seen)
     compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
-    last = np.zeros(int(codes.max(initial=0)) + 1, np.int64) if len(codes) else np.zeros(1, np.int64)
+    last = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
     return merged.append_column("bytes", pa.array(last[codes[n_both:]]))
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.instants import MAX_MS
+from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, with_column
 from tidegate.kernel.columns.runs import first_of_run, last_of_run
 from tidegate.kernel.state.log_index import Log
@@ -201,7 +201,7 @@ def expire(
     order = np.argsort(code, kind="stable")
     code, step, since = code[order], step[order], since[order]
     never = len(clocks)
-    reached = np.searchsorted(clocks, np.minimum(since, MAX_MS - limit_ms) + limit_ms, side="left")
+    reached = np.searchsorted(clocks, later_ms(since, limit_ms), side="left")
     leaves_at = np.maximum(reached, np.maximum(step, 0))
     first, last = first_of_run(code), last_of_run(code)
     if restarts:
