@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -222,12 +222,12 @@ class TopologyTestDriver:
 
         def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
             place = len(steps)
-            mine = [(entry, found) for entry, found in zip(entries, records, strict=True) if entry.place == place]
             # Caching works between records: all updates of a single record are forwarded. Rows that leave in a drain,
             # or because time passed, come from many records.
             behind = any(table is not None for table in rows)
             op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
-            layout, blobs = packed(op, self._inputs(node, place, mine, rows), declared, self._tuning)
+            inputs = self._inputs(node, place, zip(entries, records, strict=True), rows)
+            layout, blobs = packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
             now = self._wall_clock_ms if op.needs_wall_clock else None
             steps.append(Stage(layout, expected=keys, drains=drains).step(stores[place], blobs, wall_clock=now))
@@ -243,13 +243,13 @@ class TopologyTestDriver:
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
     def _inputs(
-        self, node: Node, place: int, mine: list[tuple[Entry, list[Record]]], rows: Sequence[pa.Table | None]
+        self, node: Node, place: int, records: Iterable[tuple[Entry, list[Record]]], rows: Sequence[pa.Table | None]
     ) -> list[tuple[Edge, pa.Table]]:
-        """The columns that an operator reads: of the records of its sides, and of the rows of each edge."""
-        inputs = []
-        for entry, records in mine:
+        """The columns that an operator reads: of the `records` of its sides, and of the rows of each edge."""
+        inputs, mine = [], [(entry, found) for entry, found in records if entry.place == place]
+        for entry, found in mine:
             op = node.op.of_side(entry.side)
-            read = columns_read(op, entry.types, records, self._piped)
+            read = columns_read(op, entry.types, found, self._piped)
             inputs.append((entry.edge_of(node), with_clock(op, read, self._wall_clock_ms)))
         for edge, table in zip(node.edges, rows, strict=True):
             if table is not None:
@@ -412,8 +412,7 @@ class TopologyTestDriver:
         """The layout of an operator from the columns known so far; None if it reads rows of other operators."""
         if len(node.sources) < len(node.edges):
             return None
-        mine: list[tuple[Entry, list[Record]]] = [(entry, []) for entry in self._entries if entry.place == place]
-        inputs = self._inputs(node, place, mine, [None] * len(node.edges))
+        inputs = self._inputs(node, place, ((entry, []) for entry in self._entries), [None] * len(node.edges))
         declared = all(entry.types.declared for entry in self._entries)
         return packed(node.op, inputs, declared, self._tuning)[0]
 
@@ -422,9 +421,8 @@ class TopologyTestDriver:
         found: list[Layout] = []
 
         def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
-            place = len(found)
-            mine: list[tuple[Entry, list[Record]]] = [(entry, []) for entry in self._entries if entry.place == place]
-            found.append(packed(node.op, self._inputs(node, place, mine, rows), True, self._tuning)[0])
+            inputs = self._inputs(node, len(found), ((entry, []) for entry in self._entries), rows)
+            found.append(packed(node.op, inputs, True, self._tuning)[0])
             return found[-1].output_schema.empty_table()
 
         self._nodes[-1].walk(step)
