@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.instants import rounded_up
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING, OF_TIME
@@ -119,6 +119,15 @@ class Graces:
         return self.today if grace <= self.today < enough else enough
 
 
+@dataclass
+class _Hour:
+    """The counts of an hour of the wall clock: how often each grace was `needed`, and the pairs or records in all."""
+
+    number: int
+    needed: Counter[int] = field(default_factory=Counter)
+    total: int = 0
+
+
 class GraceHistory:
     """Adds up the metric `spec.metrics.GRACE_NEEDED` of micro-batches. It stays small: some 300 classes an hour."""
 
@@ -127,7 +136,7 @@ class GraceHistory:
         """Size, advance and grace of the windows (ms), if all have one size; None before the first batch."""
         self._kind = OF_TIME
         self._today = 0
-        self._hours: deque[tuple[int, Counter[int], list[int]]] = deque()
+        self._hours: deque[_Hour] = deque()
 
     def add(self, histogram: Sequence[int], at_ms: float) -> None:
         """Add a task's counts of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.encoded`)."""
@@ -136,24 +145,22 @@ class GraceHistory:
             # The counts of sessions with another grace say too little about this one.
             self._hours.clear()
         self._kind, self._today = kind, grace
-        classes = dict(zip(flat[::2], flat[1::2], strict=True))
         self.windows = (size, advance, grace) if kind == OF_TIME else None
         hour = int(at_ms // HOUR_MS)
-        if not self._hours or self._hours[-1][0] < hour:
-            self._hours.append((hour, Counter(), [0]))
-        self._hours[-1][1].update(classes)
-        self._hours[-1][2][0] += total
+        if not self._hours or self._hours[-1].number < hour:
+            self._hours.append(_Hour(hour))
+        self._hours[-1].needed.update(dict(zip(flat[::2], flat[1::2], strict=True)))
+        self._hours[-1].total += total
         self._forget(hour)
 
     def _forget(self, hour: int) -> None:
-        while self._hours and self._hours[0][0] <= hour - HOURS:
+        while self._hours and self._hours[0].number <= hour - HOURS:
             self._hours.popleft()
 
     def last_day(self, now_ms: float) -> Graces:
         """The graces of the batches of the last 24 hours of the wall clock, in whole hours."""
         self._forget(int(now_ms // HOUR_MS))
-        found: Counter[int] = Counter()
-        for _, classes, _ in self._hours:
-            found.update(classes)
-        total = sum(total for _, _, [total] in self._hours)
-        return Graces(self._today, total, dict(found), _WINDOWS[self._kind])
+        needed: Counter[int] = Counter()
+        for hour in self._hours:
+            needed.update(hour.needed)
+        return Graces(self._today, sum(hour.total for hour in self._hours), dict(needed), _WINDOWS[self._kind])
