@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records
+from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records, check_type
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
 from tidegate.instants import show_ms
@@ -210,9 +210,7 @@ class Aggregating:
             >>> driver.read_output()[0]["aggregate"]
             ['home', 'shop']
         """
-        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
-
-        arrow_type(type)
+        check_type(type)
         fold = Fold(
             check_function(initializer, "initializer"),
             check_function(aggregator, "aggregator", *FOLDS),

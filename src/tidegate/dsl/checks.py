@@ -44,6 +44,13 @@ def check_function(value: Callable[..., Any], argument: str, *given: str) -> Cal
     return value
 
 
+def check_type(declared: Any) -> None:
+    """Raise DefinitionError or DefinitionTypeError unless `declared` is a type of an aggregate."""
+    from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
+
+    arrow_type(declared)
+
+
 def check_schema(node: Stream, deleted: str | None = None) -> None:
     """Check the columns of an unbound stream with a declared schema. Raises DefinitionError or DefinitionTypeError."""
     if node.schema is None or node.frame is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.dsl.aggregating import Aggregating, aggregated, check_merger
-from tidegate.dsl.checks import FOLDS, MERGES, check_function
+from tidegate.dsl.checks import FOLDS, MERGES, check_function, check_type
 from tidegate.dsl.merging import merged
 from tidegate.dsl.tables import KTable
 from tidegate.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
@@ -236,9 +236,7 @@ class CogroupedKStream:
             >>> driver.read_output()[0]["aggregate"]
             1
         """
-        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
-
-        arrow_type(type)
+        check_type(type)
         aggregators = PerInput(tuple(aggregator for _, aggregator in self.parts))
         checked = None if merger is None else check_function(merger, "merger", *MERGES)
         fold = Cogroup(check_function(initializer, "initializer"), aggregators, type, checked)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.dsl.aggregating import Aggregating, aggregated
-from tidegate.dsl.checks import FOLDS, REDUCES, check_column, check_function
+from tidegate.dsl.checks import FOLDS, REDUCES, check_column, check_function, check_type
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError
 from tidegate.spec.aggregates import Aggregate, Fold, Reduce
@@ -142,9 +142,7 @@ class KGroupedTable(Aggregating):
             >>> driver.read_output()[0]["aggregate"]
             ['A']
         """
-        from tidegate.spec.types import arrow_type  # here, because it imports pyarrow
-
-        arrow_type(type)
+        check_type(type)
         functions = (
             check_function(adder, "adder", *FOLDS),
             check_function(subtractor, "subtractor", *FOLDS),
