@@ -235,8 +235,7 @@ def made_again(layout: Layout, keys: pa.Table, updates: list[Update]) -> pa.Tabl
 def prior_values_of_made(layout: Layout, aggregates: Aggregates, keys: pa.Table, updates: list[Update]) -> pa.Table:
     """(key, start, end, prior values) of the updated windows that were made from other windows."""
     mine = [update for update in updates if update.entry.prior is not INITIAL]
-    of = [Update(u.record, Entry(u.entry.start, u.entry.end, u.entry.ts, u.entry.prior)) for u in mine]
-    rows = aggregates.table(keys, of)
+    rows = aggregates.table(keys, [Update(u.record, u.entry._replace(node=u.entry.prior)) for u in mine])
     done = results.finish(layout.for_kind["updates"], rows)
     columns: dict[str, Any] = {name: rows[name] for name in window_columns(layout)}
     for name in layout.result_types:
