@@ -125,6 +125,18 @@ def test_a_bound_of_what_waits_at_most_changes_nothing() -> None:
     assert fuller.early > 0
 
 
+@pytest.mark.parametrize("keys", [[0.0, -0.0, 0.0, -0.0], [float("nan")] * 4])
+def test_keys_that_are_equal_to_the_operator_are_one_key(keys: list[float]) -> None:
+    records = [{"k": key, "ts": ts, "v": 1} for key, ts in zip(keys, (0, 10, 20, 30), strict=True)]
+    (found,) = tg.advise_limit(pa.Table.from_pylist(records), key="k", timestamp="ts", limits=["15 ms"]).costs
+    held = tg.Suppressed.until_time_limit("15 ms", tg.BufferConfig.unbounded(), clock="stream")
+    driver = TopologyTestDriver(tg.stream("events", key="k", timestamp="ts").group_by_key().count().suppress(held))
+    for record in records:
+        driver.pipe_input(record)
+    waits = driver.pending().buffered
+    assert (found.rows, found.waiting) == (len(driver.read_output()), waits and waits.keys) == (1, 1)
+
+
 def test_limits_that_the_data_call_for_and_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"k": ["a", "b"] * 50, "ts": [1_000 * i for i in range(100)]})
     pq.write_table(table, tmp_path / "prices.parquet")

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.advice.counts import Counts
 from tidegate.advice.here import in_order_of
+from tidegate.advice.keys import numbered_keys
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
@@ -281,19 +281,11 @@ def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
 
 def _ranks(rows: pa.Table) -> Ints:
     """A number per record: the rank of its key by serialized key."""
-    keys = [name for name in rows.schema.names if name.startswith("k:")]
-    if not rows.num_rows:
-        return np.zeros(0, np.int64)
-    sortable = pa.table({name: serial(rows[name]) for name in keys})
-    order = by_columns(sortable).to_numpy()
-    ordered = sortable.take(pa.array(order))
-    new = np.zeros(len(order), bool)
-    for name in keys:
-        column = ordered[name].combine_chunks()
-        new[1:] |= pc.not_equal(column[1:], column[:-1]).fill_null(True).to_numpy(zero_copy_only=False)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.cumsum(new)
-    return rank
+    number, keys = numbered_keys(rows)
+    order = by_columns(pa.table({name: serial(keys.rows[name]) for name in keys.rows.schema.names})).to_numpy()
+    rank = np.empty(len(keys), np.int64)
+    rank[order] = np.arange(len(keys))
+    return rank[number]
 
 
 @dataclass(frozen=True)
