@@ -144,6 +144,23 @@ def test_functions_and_classes_are_defined_somewhere(page: Path) -> None:
             assert name in words(), f"{mention}: {name} occurs nowhere in the code"
 
 
+def test_each_warning_has_a_row() -> None:
+    """Calls of `warn`; the one in a loop is for each warning that `surprises` gives."""
+    tables = blocks_of_rows(ROOT / "docs" / "errors.md", "warning for")
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "warn"]
+    [surprises] = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "surprises"]
+    given = [node for node in ast.walk(surprises) if isinstance(node, ast.Yield)]
+    assert len(tables) == len(calls) - 1 + len(given)
+
+
+def blocks_of_rows(page: Path, head: str) -> list[str]:
+    """The rows of the table whose first column has this head."""
+    [table] = re.findall(rf"^\| {head} \|.*\n\|[-|]+\|\n((?:\|.*\n?)+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(table).splitlines()
+
+
 def test_what_is_missing_is_missing() -> None:
     """A name or `argument=` in the first column of docs/notyet.md must not exist: add one, and its row must go."""
     names = missing_names()
