@@ -12,9 +12,9 @@ from tidegate.plan import LateRecords
 class KLateRecords(Result):
     """The late and skipped records of an aggregation or a join: whole records, with the reason.
 
-    A row has the columns of the record, `window`, and these:
+    A row has the columns of the record, `timestamp`, `window` (of a join `side`), and these:
 
-    * `reason`: "late", once per closed window; "null_key", "null_value", "bad_timestamp".
+    * `reason`: "late", once per closed window; "null_key", "null_value", "bad_timestamp" or "future".
     * `late_by`: the stream time that the record saw minus its timestamp (ms); null if it was not late.
     * `stream_time`: the stream time that the record saw.
 
