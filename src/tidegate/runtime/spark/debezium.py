@@ -125,7 +125,7 @@ class _Reading:
         tombstones: str | None,
         order: tuple[str | None, str | None],
         name: str,
-        versions: bool,
+        history: bool,
     ) -> _Reading:
         if not isinstance(source, DataFrame):
             raise DefinitionTypeError(
@@ -148,7 +148,7 @@ class _Reading:
                     f"`source` has no column {column!r}. Its columns are {', '.join(source.columns)}. Envelopes are in "
                     "`value`; partition=None, offset=None where nothing says their order."
                 )
-        deletes = _deletes(tombstones, source.columns, versions)
+        deletes = _deletes(tombstones, source.columns, history)
         if registered is not None:
             registered = registered.with_key(key if _KAFKAS_KEY in source.columns else [])
         return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name, registered)
@@ -208,7 +208,7 @@ class _Reading:
     def _no_change(self) -> Column:
         """The reason why a readable envelope is no change of a row; null if it is one."""
         op, after = self._of("op"), self._of("after")
-        keyless = reduce(and_, [F.coalesce(key.isNull(), F.lit(True)) for key in self._old_key()])
+        keyless = reduce(and_, [F.coalesce(key.isNull(), F.lit(True)) for key in self._old_key().values()])
         return (
             F.when(
                 F.col("value").isNull(),
@@ -225,13 +225,8 @@ class _Reading:
         before, after = self._of("before"), self._of("after")
         old = self._change([before.getField(each) for each in self.row.names], True)
         new = self._change([after.getField(each) for each in self.row.names], False)
-        gone = self._change(
-            [
-                self._old_key()[self.key.index(each)] if each in self.key else before.getField(each)
-                for each in self.row.names
-            ],
-            True,
-        )
+        old_key = self._old_key()
+        gone = self._change([old_key.get(each, before.getField(each)) for each in self.row.names], True)
         # A key that was null is none, and there was no row; one that becomes null leaves no row behind.
         moved = reduce(or_, [_another(before.getField(each), after.getField(each)) for each in self.key])
         tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # empty
@@ -246,10 +241,10 @@ class _Reading:
         fields = [value.alias(f"c{i}") for i, value in enumerate(values)]
         return F.struct(*fields, self._time().alias(STAMP), F.lit(deleted).alias(TOMBSTONE))
 
-    def _old_key(self) -> list[Column]:
-        """The key of a deleted row: from the row `before`, or else from the record's key."""
+    def _old_key(self) -> dict[str, Column]:
+        """The key of a deleted row by field: from the row `before`, or else from the record's key."""
         before = self._of("before")
-        return [F.coalesce(before.getField(each), F.col(_KEY).getField(each)) for each in self.key]
+        return {each: F.coalesce(before.getField(each), F.col(_KEY).getField(each)) for each in self.key}
 
     def _time(self) -> Column:
         at = self._of("ts_ms")
@@ -335,7 +330,7 @@ def _optional(name: str, fields: Sequence[tuple[str, Schema]]) -> Schema:
     )
 
 
-def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> bool:
+def _deletes(tombstones: str | None, columns: Sequence[str], history: bool) -> bool:
     """Whether a record without a value deletes a row; raises DefinitionError if `tombstones` cannot be done."""
     if tombstones not in (None, DELETE, SKIP):
         raise DefinitionError(f'`tombstones` is {tombstones!r}. Use "delete" or "skip", or leave it out.')
@@ -345,7 +340,7 @@ def _deletes(tombstones: str | None, columns: Sequence[str], versions: bool) -> 
             '`tombstones` is "delete", which takes the key and the time of the record: `source` needs the columns '
             f"`key` and `timestamp`. Its columns are {', '.join(columns)}."
         )
-    return tombstones == DELETE or (tombstones is None and keyed and not versions)
+    return tombstones == DELETE or (tombstones is None and keyed and not history)
 
 
 def _or_payload(fields: StructType) -> StructType:
