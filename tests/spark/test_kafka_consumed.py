@@ -227,6 +227,31 @@ def test_a_time_that_spark_has_not_is_null(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.cast(pa.int64()).to_pylist() == [-1_000, 5_000, MAX_TIMESTAMP_MS * 1_000, None, None, None]
 
 
+class Headed(Message):
+    """A record of the topic t with headers as confluent-kafka gives them; it stumbles over a name that is no text."""
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        try:
+            return [((b"\xff" if self._offset == 9 else b"name").decode(), b"1")]
+        except UnicodeDecodeError as error:
+            raise SystemError("returned a result with an exception set") from error
+
+
+def test_a_header_whose_name_is_no_text_is_an_error_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's connector reads it, with other letters in its place."""
+    monkeypatch.setattr(librdkafka, "_kafka", lambda: SimpleNamespace(Message=Headed))
+    rows = librdkafka._columns([Headed(8, 1)], ["headers"], Span("t", 0, 0, 10))
+    assert rows["headers"].to_pylist() == [[{"key": "name", "value": b"1"}]]
+    with pytest.raises(InputError, match=r't, partition 0: a header of the record at offset 9 .* Use consumer="spark"'):
+        librdkafka._columns([Headed(8, 1), Headed(9, 1)], ["headers"], Span("t", 0, 0, 10))
+
+
 @pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT", "_TRANSPORT"])
 def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
     monkeypatch: pytest.MonkeyPatch, code: str

@@ -67,7 +67,7 @@ _AS: dict[str, tuple[pa.DataType, Callable[[Any, list[Any]], list[Any]]]] = {
         lambda message, records: [_instant(at) for _, at in map(message.timestamp, records)],
     ),
     "timestampType": (pa.int32(), lambda message, records: [kind - 1 for kind, _ in map(message.timestamp, records)]),
-    "headers": (_HEADERS, lambda message, records: [_headers(each) for each in map(message.headers, records)]),
+    "headers": (_HEADERS, lambda message, records: [_headers(message, record) for record in records]),
 }
 
 # A consumer fetches little ahead, because a worker at the end of its span drops the records behind it; and it fetches
@@ -289,7 +289,16 @@ def _instant(at: int) -> int | None:
     return at if -MAX_TIMESTAMP_MS <= at <= MAX_TIMESTAMP_MS else None
 
 
-def _headers(given: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+def _headers(message: Any, record: Any) -> list[dict[str, Any]] | None:
+    """The headers of a record; raises InputError if a name is not UTF-8."""
+    try:
+        given: list[tuple[str, bytes | None]] | None = message.headers(record)
+    except SystemError as error:  # as confluent-kafka says it, and what it gives if it is asked again ends Python
+        raise InputError(
+            f"{message.topic(record)}, partition {message.partition(record)}: a header of the record at offset "
+            f"{message.offset(record)} has a name that is not UTF-8, and confluent-kafka does not give such headers. "
+            'Use consumer="spark", which goes on from the same checkpoint, or leave headers=True out.'
+        ) from error
     return None if given is None else [{"key": key, "value": value} for key, value in given]
 
 
