@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tidegate.cli.main import main
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
     LongType,
@@ -27,6 +29,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 
 MINUTE = 60_000_000
 WINDOW = StructType().add("start", TimestampType()).add("end", TimestampType())
@@ -43,8 +47,17 @@ class Frame:
         assert most < 2**31, "Spark counts in 32 bits"
         return Frame(self.schema, *self.rows[:most])
 
-    def collect(self) -> list[Any]:
-        return [self.schema.fromInternal(row) for row in self.rows]
+    def toArrow(self) -> pa.Table:
+        columns = ([_internal(value) for value in column] for column in zip(*self.rows, strict=True))
+        wanted = arrow_schema(self.schema)
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, wanted, strict=True)], schema=wanted)
+
+
+def _internal(value: Any) -> Any:
+    """A value as Arrow takes it; tuples are windows."""
+    if isinstance(value, tuple):
+        return {"start": value[0], "end": value[1]}
+    return list(value.items()) if isinstance(value, dict) else value
 
 
 @pytest.fixture
@@ -80,6 +93,22 @@ def test_times_are_in_utc_as_those_that_it_takes(
         "seen": ["1970-01-01T00:03:00"],
         "by": {"1970-01-01T00:04:00": "1970-01-01T00:05:00"},
     }
+
+
+def test_a_record_of_a_far_future_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stream time that such a record has moved is why somebody looks. Python's times end with the year 9999."""
+    far = 287_962_214_400_000_000
+    schema = (
+        StructType().add("k", StringType()).add("window", WINDOW).add("day", DateType()).add("seen", TimestampType())
+    )
+    frame = Frame(schema, ("a", (far, far + MINUTE), 4_000_000, far + 1), ("b", (0, MINUTE), -800_000, 0))
+    _, first, second = said(monkeypatch, capsys, frame).splitlines()
+    assert first == "a  +11095-02-28T00:00:00 to +11095-02-28T00:01:00  +12921-08-18  +11095-02-28T00:00:00.000001"
+    assert second.split()[-3:] == ["-221-09-04", "1970-01-01", "00:00:00"]
+    (found, _) = json.loads(said(monkeypatch, capsys, frame, "--json"))
+    assert (found["window"]["start"], found["day"]) == ("+11095-02-28T00:00:00", "+12921-08-18")
 
 
 def test_json_has_values_that_json_has_not_as_text(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
 
 from tidegate import read_state
 from tidegate.cli.given import add_settings, is_endpoint, session
@@ -111,19 +114,36 @@ def _plain(value: Any) -> Any:
 
 def _collected(frame: DataFrame) -> list[dict[str, Any]]:
     """The rows as dicts, with times in UTC."""
-    from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+    table = frame.toArrow()
+    rows = zip(*([_python(value) for value in column] for column in table.columns), strict=True)
+    return [dict(zip(table.schema.names, row, strict=True)) for row in rows]
 
-    def in_utc(value: Any, kind: DataType) -> Any:
-        if value is None:
-            return None
-        if isinstance(kind, TimestampType):  # Spark gives it without a zone, in that of this machine
-            return value.astimezone(UTC).replace(tzinfo=None)
-        if isinstance(kind, StructType):
-            return {field.name: in_utc(value[field.name], field.dataType) for field in kind.fields}
-        if isinstance(kind, ArrayType):
-            return [in_utc(one, kind.elementType) for one in value]
-        if isinstance(kind, MapType):
-            return {in_utc(name, kind.keyType): in_utc(one, kind.valueType) for name, one in value.items()}
-        return value
 
-    return [in_utc(row.asDict(True), frame.schema) for row in frame.collect()]
+def _python(scalar: pa.Scalar) -> Any:
+    """The value in Python. Spark has more of some types: text of other bytes, and instants of other years, as text."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _python(scalar[place]) for place, field in enumerate(kind)}
+    if pa.types.is_list(kind):
+        return [_python(one) for one in scalar.values]
+    if pa.types.is_map(kind):
+        entries = [(_python(one[0]), _python(one[1])) for one in scalar.values]
+        return {name if isinstance(name, Hashable) else str(name): one for name, one in entries}
+    if pa.types.is_timestamp(kind):
+        return _time(scalar.value, datetime(1970, 1, 1), timedelta(microseconds=1), "us")  # noqa: DTZ001 - in UTC
+    if pa.types.is_date(kind):
+        return _time(scalar.value, date(1970, 1, 1), timedelta(days=1), "D")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace")
+    return scalar.as_py()
+
+
+def _time(number: int, since: date, unit: timedelta, name: Literal["us", "D"]) -> date | str:
+    """The time so many units behind `since`; text with its year, where Python has no such year."""
+    try:
+        return since + number * unit
+    except OverflowError:
+        text = str(np.datetime64(number, name)).removesuffix(".000000")
+        return text if number < 0 else f"+{text}"
