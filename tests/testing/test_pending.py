@@ -177,6 +177,18 @@ def test_a_query_is_asked_for_its_last_progress(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "No micro-batch has finished yet: call it again after the first one.\n"
 
 
+def test_the_metrics_of_a_query_have_no_names_that_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"stream_time": 12, "open_windows": 3, "next_close": 15, "slowest_time": 12, "slowest_partition": None}
+    progress = SimpleNamespace(observedMetrics={"events": SimpleNamespace(asDict=lambda: told)})
+    (pending,) = tg.explain_pending(SimpleNamespace(recentProgress=[progress]))
+    assert pending.held_by == (None, 12)
+    assert tg.Pending.from_dict(pending.to_dict()) == pending
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "  A partition holds stream time back: it has come to 12 (1970-01-01T00:00:00.012+00:00). The state in the "
+        "checkpoint has its name."
+    )
+
+
 def test_something_else() -> None:
     with pytest.raises(tg.DefinitionTypeError, match="`of` is 3, neither a StreamingQuery nor a TopologyTestDriver"):
         tg.explain_pending(3)

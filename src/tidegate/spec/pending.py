@@ -104,7 +104,8 @@ class Pending:
         waiting: Windows in the order in which they leave; from the metrics of a Spark query only the first one.
         open_windows: The number of open windows, whatever the number of their keys. From the metrics of a Spark query,
             the number of the task with most, where sliding windows and sessions count per key.
-        held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and its time.
+        held_by: With `stream_time="min_partition"`, the partition that holds stream time back, and its time. The
+            partition is None from the metrics of a Spark query, if names of partitions are text.
         limits: The keys that each time limit holds back, in the order of the limits; limits that hold nothing are left
             out.
         lookups: In a join with a table, the records that wait for the table; None if no record waits.
@@ -125,7 +126,7 @@ class Pending:
     stream_time: int | None
     waiting: tuple[Waiting, ...]
     open_windows: int
-    held_by: tuple[int | str, int] | None = None
+    held_by: tuple[int | str | None, int] | None = None
     limits: tuple[Buffered, ...] = ()
     lookups: Lookups | None = None
     follows: str | None = None
@@ -238,10 +239,12 @@ def _looked_up(one: Lookups) -> str:
     )
 
 
-def _holding(partition: int | str, time: int) -> str:
+def _holding(partition: int | str | None, time: int) -> str:
+    how_far = f"it has come to {show_instant(time)}" if time >= 0 else "no record of it has come yet"
+    if partition is None:
+        return f"A partition holds stream time back: {how_far}. The state in the checkpoint has its name."
     side = str(partition).startswith(("left side", "right side"))  # of a join
     who = f"The {partition}" if side else f"Partition {partition!r}"
-    how_far = f"it has come to {show_instant(time)}" if time >= 0 else "no record of it has come yet"
     return f"{who} holds stream time back: {how_far}."
 
 

@@ -56,7 +56,7 @@ def of_batch(name: str, metrics: Mapping[str, Any]) -> Pending:
     partition, time = metrics.get("slowest_partition"), metrics.get("slowest_time")
     if (side := metrics.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
-    held_by = (partition, time) if partition is not None and time is not None else None
+    held_by = None if time is None else (partition, time)
     limits, follows = tuple(_buffered(metrics)), "" if metrics.get("follows_join") else None
     stream_time, windows = now if stands else None, metrics["open_windows"]
     return Pending(name, stream_time, waiting, windows, held_by, limits, _lookups(metrics), follows)
