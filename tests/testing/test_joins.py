@@ -418,6 +418,18 @@ def test_rows_of_a_join_are_aggregated_and_joined_again() -> None:
     assert [(row["price"], row["paid"], row["b"], row["timestamp"]) for row in found] == [(1, 1, 9, 5)]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_join_of_tables_emits_each_row_that_a_single_record_makes(side: str) -> None:
+    """A record in two hopping windows makes two rows, and so two counts; of a batch of records the last one leaves."""
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms").advance_by("5 ms")
+    counts = orders().group_by_key().windowed_by(windows).count().to_stream().group_by_key().count("n")
+    joined = counts.left_join(prices()) if side == "left" else prices().outer_join(counts)
+    driver = TopologyTestDriver(joined)
+    assert [row["n"] for row in rows(driver, order("a", 7))] == [1, 2]
+    driver.pipe_batch([order("a", 7)[1], order("a", 8)[1]], "orders")
+    assert [row["n"] for row in driver.read_output()] == [4]
+
+
 def test_rows_of_a_join_are_merged_with_records() -> None:
     """The merged rows are filtered, mapped, keyed anew and joined once more, like the records they are merged with."""
     extra = tg.stream("extra", key="k", timestamp="at", stream_time="max", schema=EXTRA)

@@ -9,7 +9,7 @@ from tidegate.plan.nodes import Stream
 from tidegate.spec import metrics
 from tidegate.spec.aggregates import Aggregate, Aggregation, Cogroup, Fold, Reduce
 from tidegate.spec.columns import ROW
-from tidegate.spec.joined import Joined, StreamStream
+from tidegate.spec.joined import Joined, StreamStream, TableTable
 from tidegate.spec.steps import Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit
 from tidegate.spec.windows import LEFT, RIGHT, SessionWindows, SlidingWindows, TimeWindows, Windows
@@ -140,6 +140,12 @@ class Operation:
         deleted = self.deletions[side]
         stream = replace(stream, clock=self.stream.clock)
         return replace(self, stream=stream, sides=(), side=side, deleted=deleted, row_ids=self.identifies(side))
+
+    @property
+    def uncached(self) -> Operation:
+        """The same operation, which emits every update."""
+        joined = replace(self.joined, caching=False) if isinstance(self.joined, TableTable) else self.joined
+        return replace(self, caching=False, joined=joined)
 
     def identifies(self, side: int) -> bool:
         """Whether records of one side of a join have ids, from which the ids of its rows are made."""

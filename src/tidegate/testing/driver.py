@@ -225,7 +225,7 @@ class TopologyTestDriver:
             # Caching works between records: all updates of a single record are forwarded. Rows that leave in a drain,
             # or because time passed, come from many records.
             behind = any(table is not None for table in rows)
-            op = replace(node.op, caching=node.op.caching and count != 1) if behind else node.op
+            op = node.op.uncached if behind and count == 1 else node.op
             inputs = self._inputs(node, place, zip(entries, records, strict=True), rows)
             layout, blobs = packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
