@@ -22,6 +22,7 @@ _UNIT_MS = {
     "day": 86_400_000,
     "week": 604_800_000,
 }
+_UNITS = {"microsecond", *_UNIT_MS}
 _SHORT = {
     "ms": "millisecond",
     "msec": "millisecond",
@@ -32,7 +33,7 @@ _SHORT = {
     "h": "hour",
     "d": "day",
 }
-_PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+_PART = re.compile(r"\s*([+-]?)(\d+|(?=\.\d))(\.\d{0,9})?\s*([a-z]+)\s*", re.IGNORECASE)
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 ROUND_MS = tuple(
     unit * n
@@ -125,7 +126,7 @@ class Window(_Bounds):
 
 
 def duration_ms(value: Duration, argument: str) -> int:
-    """Whole milliseconds of a timedelta, or of a string in Spark's format ("2 minutes", "1 hour 30 minutes").
+    """Whole milliseconds of a timedelta, or of a string in Spark's format ("2 minutes", "1.5 seconds").
 
     Sub-millisecond parts are truncated, as Kafka's `Duration.toMillis` does.
 
@@ -133,30 +134,34 @@ def duration_ms(value: Duration, argument: str) -> int:
     """
     if isinstance(value, timedelta):
         micros = value // _MICROSECOND
-        ms = micros // 1_000 if micros >= 0 else -(-micros // 1_000)
     elif isinstance(value, str):
-        ms = _parse(value, argument)
+        micros = _parse(value, argument)
     else:
         raise DefinitionTypeError(
             f"`{argument}` is {value!r} ({type(value).__name__}), not a duration. "
             'Use a timedelta, for example timedelta(minutes=2), or a string such as "2 minutes".'
         )
+    ms = micros // 1_000 if micros >= 0 else -(-micros // 1_000)
     if abs(ms) > MAX_MS:
         raise DefinitionError(f"`{argument}` is {value!r}: more milliseconds than 64 bits hold. Use a shorter one.")
     return ms
 
 
 def _parse(text: str, argument: str) -> int:
+    """Microseconds of a string. As in Spark, seconds alone may have a fraction."""
     body = text.strip()
     if body.lower().startswith("interval "):
         body = body[len("interval ") :]
     total = position = 0
     while position < len(body):
         part = _PART.match(body, position)
-        unit = part and _unit(part.group(2).lower())
-        if not part or not unit:
+        unit = part and _unit(part.group(4).lower())
+        if not part or not unit or (part.group(3) and unit != "second"):
             break
-        total += int(part.group(1)) * _UNIT_MS[unit]
+        sign, whole, fraction, _ = part.groups(default="")
+        micros = int(whole or 0) * (1 if unit == "microsecond" else _UNIT_MS[unit] * 1_000)
+        micros += int(fraction[1:7].ljust(6, "0")) if fraction else 0
+        total += -micros if sign == "-" else micros
         position = part.end()
     if not body or position < len(body):
         raise DefinitionError(
@@ -168,10 +173,10 @@ def _parse(text: str, argument: str) -> int:
 
 def _unit(word: str) -> str | None:
     name = _SHORT.get(word, word)
-    if name not in _UNIT_MS and len(name) > len("ds"):  # "mins", and not "hs"
+    if name not in _UNITS and len(name) > len("ds"):  # "mins", and not "hs"
         name = name.removesuffix("s")
         name = _SHORT.get(name, name)
-    return name if name in _UNIT_MS else None
+    return name if name in _UNITS else None
 
 
 def instant_ms(value: int | datetime) -> int:
