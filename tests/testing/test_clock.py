@@ -62,6 +62,18 @@ def test_the_driver_may_begin_at_any_time() -> None:
     assert again.drops["future"] == 0
 
 
+@pytest.mark.parametrize(("restart", "leaves"), [(0, False), (109, False), (110, True)])
+def test_time_may_pass_before_a_restart(restart: int, leaves: bool) -> None:
+    calm = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="wall")
+    table = tg.stream("events", key="k", timestamp="ts").group_by_key().count().suppress(calm)
+    driver = TopologyTestDriver(table, initial_wall_clock_time=100)
+    driver.pipe_input({"k": "A", "ts": 1})
+    again = TopologyTestDriver(table, state=driver.state(), initial_wall_clock_time=restart)
+    assert again.wall_clock == timedelta(milliseconds=max(restart, 100))
+    again.pipe_input({"k": "B", "ts": 2})
+    assert [row["k"] for row in again.read_output()] == ["A"] * leaves
+
+
 def test_without_a_guard_nothing_is_said_of_the_future() -> None:
     driver = TopologyTestDriver(counts())
     driver.pipe_input({"k": "A", "ts": 10**12})

@@ -63,7 +63,8 @@ class TopologyTestDriver:
     Args:
         table: A table, a stream, or several outputs.
         state: The state of another driver (`driver.state()`); this driver goes on as after a restart.
-        initial_wall_clock_time: The start of the wall clock: epoch milliseconds or a datetime.
+        initial_wall_clock_time: The start of the wall clock: epoch milliseconds or a datetime. With `state` the wall
+            clock continues from there, or from this time if it is later.
         tuning: Small sizes inside the kernel, for tests of tidegate itself.
 
     Raises:
@@ -111,7 +112,7 @@ class TopologyTestDriver:
         self._piped = state.piped if state else 0
         self._drained = state.drained if state else False
         self._output: list[dict[str, Any]] = []
-        self._wall_clock_ms = state.wall_clock_ms if state else wall_clock_ms
+        self._wall_clock_ms = max(wall_clock_ms, state.wall_clock_ms) if state else wall_clock_ms
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
 
     def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
