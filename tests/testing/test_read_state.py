@@ -391,3 +391,22 @@ def test_without_a_name_the_store_is_that_of_the_last_aggregation_also_in_front_
     stock, prices = tables()
     driver = piped_tables(stock.join(prices))
     assert driver.read_state() == driver.read_state("join-left")
+
+
+@pytest.mark.parametrize("bound", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(9).shut_down_when_full()])
+@pytest.mark.parametrize("beside", ["updates", "a limit"])
+def test_final_results_beside_another_output_are_read_by_their_name(beside: str, bound: Any) -> None:
+    store = tg.Materialized.as_("counts").with_caching_disabled()
+    windowed = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(WINDOWS["tumbling"][0])
+    counts = windowed.agg(store, n=tg.count(), total=tg.sum("x"))
+    early = counts if beside == "updates" else counts.map_values({"n": pc.field("n")}).suppress(LIMIT)
+    final = counts.suppress(tg.Suppressed.until_window_closes(bound).with_name("until closed"))
+    driver = TopologyTestDriver(tg.outputs(early=early, final=final))
+    driver.pipe_input({"k": "a", "ts": 3, "x": 2})
+    (row,) = driver.read_state("until closed")
+    assert row == {"k": "a", "window": Window(0, 10), "n": 1, "total": 2, "timestamp": 3, "since": None, "until": 15}
+    if beside == "a limit":
+        (row,) = driver.read_state("held")
+        assert row == {"k": "a", "window": Window(0, 10), "n": 1, "timestamp": 3, "since": 3, "until": 9}
+    with pytest.raises(tg.DefinitionError, match=r"'until closed'\. An aggregation names its own"):
+        driver.read_state("other")

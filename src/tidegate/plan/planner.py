@@ -246,7 +246,10 @@ def _together(outputs: Outputs) -> Operation:
             "another one gives the last update per micro-batch. Use BufferConfig.unbounded(), or "
             "Materialized.as_(...).with_caching_disabled()."
         )
-    held = next((op for _, op in parts if op.limits), bounded)
+    # The buffer has the name of the final results that wait for their windows; limits have names of their own.
+    closing = [op for _, op in parts if op.identified_by_window and not op.limits]
+    limited = [op for _, op in parts if op.limits]
+    held = next(iter([*sorted(closing, key=lambda op: op.buffer is None), *limited]), first)
     emits = "both" if len(kinds) > 1 else kinds.pop() if kinds else first.emits
     return replace(
         first,

@@ -30,9 +30,9 @@ def stores(what: Described) -> tuple[str, ...]:
     """The names of an operator's stores: of its aggregation or of the sides of its join, then of its suppressions."""
     op = what.layout.op
     own = operator_of(what.layout).own_stores or (op.name,)
-    if op.all_limits:
-        return (*own, *(limit.store for limit in op.all_limits))
-    return (*own, op.buffer_name) if any(output.kind == "final" for output in op.all_outputs) else own
+    closing = any(output.kind == "final" and not output.limits for output in op.all_outputs)
+    named = (*own, *(limit.store for limit in op.all_limits), *((op.buffer_name,) if closing else ()))
+    return tuple(dict.fromkeys(named))
 
 
 def chosen(found: Sequence[Described], store: str | None) -> tuple[int, str]:
@@ -137,7 +137,7 @@ def _buffered(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int
         for number, limit in enumerate(output.limits):
             if limit.store == store:
                 return what.buffered[limit.place], (output, number)
-    return what.buffered[0], None
+    return what.layout.so_far.result_schema, None
 
 
 def _of_buffer(what: Described, state: State, store: str) -> list[pa.Table]:
