@@ -487,7 +487,8 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
         spark: The session.
         checkpoint: The checkpointLocation of the query.
         table: The table of the query, or `tg.outputs(...)` of several. It is bound to streaming DataFrames or to names
-            (`tg.stream("events", ...)`). With names, column types and the number of tasks are not compared.
+            (`tg.stream("events", ...)`), with the same columns for key, timestamp, partition and offset. With names,
+            column types and the number of tasks are not compared.
 
     Returns:
         The changes, and whether a query with the plan can go on.
@@ -497,7 +498,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
 
     Examples:
         ```python
-        events = tg.stream("events", key="user", timestamp="ts")
+        events = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")
         print(tg.check_upgrade(spark, "/data/checkpoints/alerts", build(events)))
         ```
     """

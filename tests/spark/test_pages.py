@@ -100,7 +100,7 @@ def test_the_blocks_of_a_page_run(
     for name, columns in tables.items():
         spark.createDataFrame([], columns).write.parquet(str(data / name))
     df = spark.readStream.schema(COLUMNS).parquet(str(data / "empty"))
-    names: dict[str, Any] = {"__name__": page.name, "tg": tg, "spark": spark, "df": df, "F": F}
+    names: dict[str, Any] = {"__name__": page.name, "spark": spark, "df": df}
     saved: list[Any] = []
     names |= {"tables": str(tmp_path), "table": build(ran.events), "save": lambda rows, _: saved.extend(rows.collect())}
     instead = {'"/data/': f'"{data}/', "serve(spark)": f"serve(spark, port={port})", ":9464": f":{port}"}
@@ -114,8 +114,13 @@ def test_the_blocks_of_a_page_run(
 
 
 @pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
-def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int) -> None:
-    """Names in the examples: `final`, the final results of `events`; `listener`, which heard their query."""
+def test_an_example_of_the_reference_runs(
+    spark: SparkSession, ran: Alerts, name: Name, data: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names in the examples: `final`, the final results of `events`; `listener`, which heard their query.
+
+    The plan of an example goes on from the checkpoint of that query.
+    """
     skip_without_sources("".join(name.for_spark))
     known: dict[str, Any] = {"tg": tg, "F": F, "spark": spark, "SparkSession": SparkSession, "build": build}
     known |= {"events": ran.events, "counts": counted(ran.events), "final": build(ran.events)}
@@ -133,3 +138,4 @@ def test_an_example_of_the_reference_runs(spark: SparkSession, ran: Alerts, name
         finally:
             if "server" in known and name.dotted != "tg.metrics.Server.close":
                 known["server"].close()
+    assert "cannot go on" not in capsys.readouterr().out
