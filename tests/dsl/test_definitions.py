@@ -413,3 +413,20 @@ def test_every_call_makes_a_new_value() -> None:
     counts = before.count()
     counts.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded()))
     assert counts == before.count()
+
+
+@pytest.mark.parametrize("asked", ["merge", "join", "join with a table"])
+def test_a_stream_that_drops_late_records_has_none_behind_a_merge_or_a_join(asked: str) -> None:
+    """Whichever of the two streams says so; an aggregation that keeps them goes before the stream."""
+    kept = tg.stream("kept", key="k", timestamp="ts", stream_time="max")
+    drops = tg.stream("drops", key="k", timestamp="ts", stream_time="max", late_records="drop")
+    near = tg.JoinWindows.of_time_difference_with_no_grace("5 ms")
+    windowed = kept.merge(drops).group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    late = {
+        "merge": lambda: windowed.count().late_records(),
+        "join": lambda: kept.join(drops, near).late_records(),
+        "join with a table": lambda: drops.join(tg.table("users", key="k", timestamp="ts")).late_records(),
+    }
+    with pytest.raises(tg.DefinitionError, match='late_records="drop" says to drop them'):
+        late[asked]()
+    windowed.count(late_records="keep").late_records()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
-from tidegate.plan import LATE_RECORDS, Stream, check_roles
+from tidegate.plan import DROP, LATE_RECORDS, Stream, check_roles
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.steps import Step, check_call, unknown_column
 
@@ -79,6 +79,19 @@ def check_reads(step: Step, columns: Sequence[str] | None, what: str) -> None:
     if columns is not None and (name := unknown_column(step, columns)) is not None:
         raise DefinitionError(
             f"{step} reads the column {name!r}, which the {what} does not have. Its columns are {', '.join(columns)}."
+        )
+
+
+def check_kept(streams: Iterable[Stream], said: str | None = None) -> None:
+    """Raise DefinitionError if late records of these streams are asked for, and an argument says to drop them.
+
+    said  the argument of the aggregation, which goes before those of the streams
+    """
+    drops = any(branch.late_records == DROP for stream in streams for branch in stream.branches)
+    if said == DROP or (said is None and drops):
+        raise DefinitionError(
+            'The late records are asked for, but late_records="drop" says to drop them. Use late_records="keep", '
+            "or leave it out: they are kept where an output asks for them."
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.dsl import frames
-from tidegate.dsl.checks import check_column, check_columns, check_reads, check_schema
+from tidegate.dsl.checks import check_column, check_columns, check_kept, check_reads, check_schema
 from tidegate.dsl.grouped_streams import KGroupedStream
 from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.merging import merged
@@ -342,7 +342,7 @@ class KStream(Result):
             The records, as one more output.
 
         Raises:
-            DefinitionError: The stream is not a join, or has steps behind the join.
+            DefinitionError: The stream is not a join, has steps behind the join, or a side has `late_records="drop"`.
 
         Examples:
             >>> orders = tg.stream("orders", key="id", timestamp="ts", stream_time="max")
@@ -360,6 +360,7 @@ class KStream(Result):
                 "Only a join has late records, before any other step: joined = clicks.join(views, "
                 "windows), joined.late_records(). Of an aggregation, ask its table."
             )
+        check_kept(join.sides)
         return KLateRecords(LateRecords(join))
 
     def group_by_key(self) -> KGroupedStream:

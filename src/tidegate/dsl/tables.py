@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.dsl.checks import check_columns, check_reads
+from tidegate.dsl.checks import check_columns, check_kept, check_reads
 from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.result import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.plan import (
-    DROP,
     LateRecords,
     MapFilter,
     Stream,
@@ -84,11 +83,7 @@ class KTable(Result):
                 "clicks.merge(views).group_by_key(), then aggregate."
             )
         said = root.late_records if isinstance(root, WindowedAggregate) else None
-        if (said or root.stream.late_records) == DROP:
-            raise DefinitionError(
-                'The late records are asked for, but late_records="drop" says to drop them. Use late_records="keep", '
-                "or leave it out: they are kept where an output asks for them."
-            )
+        check_kept([root.stream], said)
         return KLateRecords(LateRecords(root))
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KTable:
