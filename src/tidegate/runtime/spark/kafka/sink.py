@@ -100,7 +100,8 @@ def records(
             Left out, JSON with all columns. A deleted row has a null value.
         headers: Columns that are sent as headers too, as text; `row_id` may be one.
         final: For a DataFrame: whether its rows are final, once per key and window. For a table this is known.
-        name: The part of the ids that tells this pipeline from others that write into the same topic.
+        name: The part of the ids that tells this pipeline from others that write into the same topic. `sink` takes the
+            topic if its own `name` is left out.
 
     Returns:
         The DataFrame.
