@@ -303,6 +303,24 @@ def test_a_type_that_is_not_carried_and_the_cast_to_write(
     assert [row["count"] for row in simple(frame).group_by_key().count().to_df().collect()] == [2]
 
 
+@pytest.mark.parametrize("kind", ["char(3)", "varchar(3)"])
+def test_a_text_of_a_length_that_spark_keeps_and_the_cast_to_write(spark: SparkSession, kind: str) -> None:
+    kept = "spark.sql.preserveCharVarcharTypeInfo"
+    spark.conf.set(kept, "true")
+    try:
+        frame = columns(spark, f"cast('abc' as {kind}) x")
+        if frame.schema["x"].dataType.simpleString() != kind:
+            pytest.skip("this Spark makes strings of such columns")
+        with pytest.raises(
+            tg.DefinitionError, match=r"is (var)?char\(3\), which an operator does not carry: Arrow has no"
+        ):
+            simple(frame).group_by_key().agg(x=tg.last("x")).to_df()
+        cast = frame.withColumn("x", F.col("x").cast("string"))  # the code that the message recommends
+        assert [row["x"] for row in simple(cast).group_by_key().agg(x=tg.last("x")).to_df().collect()] == ["abc"]
+    finally:
+        spark.conf.unset(kept)
+
+
 def test_a_type_that_is_not_carried_inside_another(spark: SparkSession) -> None:
     frame = columns(spark, "array(struct(parse_json('1') as a)) x")
     with pytest.raises(tg.DefinitionError) as caught:

@@ -25,6 +25,8 @@ _CASTS = {
     "VariantType": "F.to_json({name})",
     "YearMonthIntervalType": 'F.col({name}).cast("interval month").cast("int")',
     "CalendarIntervalType": 'F.col({name}).cast("string")',
+    "CharType": 'F.col({name}).cast("string")',
+    "VarcharType": 'F.col({name}).cast("string")',
     "GeometryType": 'F.call_function("st_asbinary", F.col({name}))',
     "GeographyType": 'F.call_function("st_asbinary", F.col({name}))',
     _COLLATED: f'F.collate({{name}}, "{BINARY}")',
