@@ -20,7 +20,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import sorted_runs
 from tidegate.kernel.state.copies import Copies, Held, Numbers, Parked, Partition
-from tidegate.kernel.state.store import DictStore, InMemory
+from tidegate.kernel.state.store import DictStore, InMemory, Overlay
 from tidegate.kernel.suppress import key_index
 from tidegate.kernel.tuning import Tuning
 from tidegate.plan import operation
@@ -335,3 +335,45 @@ def test_a_join_looks_at_no_stretches_but_those_that_meet_or_close(join: str, si
     lines(10)  # do one-time work before the count
     few, many = (lines(stretches) for stretches in (40, 300))
     assert many < 1.3 * few
+
+
+def test_a_lookup_reads_the_waiting_records_that_are_due_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch in which records of a stretch are due makes copies of its runs, in the order of their times."""
+    read = 0
+    reading, read_copy = Overlay.read, InMemory.read
+
+    def counting(self: Overlay, window: int, segment: int) -> bytes:
+        nonlocal read
+        value = reading(self, window, segment)
+        read += len(value)
+        return value
+
+    def counting_copy(self: InMemory, starts: Any, lengths: Any) -> bytes:
+        nonlocal read
+        value = read_copy(self, starts, lengths)
+        read += len(value)
+        return value
+
+    monkeypatch.setattr(Overlay, "read", counting)
+    monkeypatch.setattr(InMemory, "read", counting_copy)
+
+    def bytes_read(waiting: int) -> int:
+        nonlocal read
+        stream, table = (
+            tg.stream("left", key="k", timestamp="ts"),
+            tg.table("right", key="k", timestamp="ts", history="1 day"),
+        )
+        driver = TopologyTestDriver(stream.left_join(table, grace="1 hour"))
+        driver.pipe_input({"k": "k1", "b": 1, "ts": 0}, "right")
+        driver.pipe_batch([{"k": f"k{n}", "a": n, "ts": 1_000 * n} for n in range(10)], "left")
+        driver.pipe_batch([{"k": f"w{n}", "a": -n, "ts": 10_000 + n % 800_000} for n in range(waiting)], "left")
+        for n in range(3):
+            read = 0
+            driver.pipe_input({"k": "now", "a": 0, "ts": 3_600_500 + 1_000 * n}, "left")
+        found = read
+        assert [(row["a"], row["b"]) for row in driver.read_output()] == [(0, None), (1, 1), (2, None)]
+        assert driver.pending().lookups == tg.Lookups(3_603_000, 3_602_500, waiting + 7 + 3)
+        return found
+
+    few, many = bytes_read(1_000), bytes_read(30_000)
+    assert many < few + 512

@@ -126,6 +126,17 @@ class OpenRecords:
                 closes = later_ms(ints(rows["ts"]), closing.reach_ms)
                 yield rows.filter(pa.array((closes > closing.after) & (closes <= closing.up_to)))
 
+    def first_behind(self, start: int, timestamp: int) -> int:
+        """The smallest timestamp of the records of a stretch that is larger than `timestamp`; there must be one."""
+        found = []
+        for run in self.runs.every(start):
+            if isinstance(run, Run):
+                times = run.in_order_by_time()[0]
+            else:
+                times = np.sort(ints(run.part(0, len(run.high))["ts"]))
+            found += times[np.searchsorted(times, timestamp, side="right") :][:1].tolist()
+        return int(min(found))
+
     def joined(self, start: int, numbers: Ints) -> Flags:
         """Whether each record of a stretch with one of these numbers has joined."""
         found = np.zeros(len(numbers), bool)

@@ -28,7 +28,7 @@ from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns, take_or_null
-from tidegate.kernel.joins.open_records import OpenRecords
+from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of, shown_schema
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows import grouping
@@ -52,16 +52,14 @@ _BEFORE = -1
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of the stream that are looked up in this batch, and those that go on waiting.
+    """Records of the stream that are looked up in this batch, and those of the batch that wait.
 
     rows     columns of key and values
     times    timestamps (ms)
     places   the place of the lookup in the order of the batch
     what     _DUE or _AT_ONCE
     keyed    whether a record has a key
-    waits    whether a record goes on waiting
-    fresh    whether a record is of this batch
-    starts   the stretch of each record of an earlier batch
+    waits    whether a record waits from now on; none of an earlier batch does
     """
 
     rows: pa.Table
@@ -70,8 +68,6 @@ class _Records:
     what: Ints
     keyed: Flags
     waits: Flags
-    fresh: Flags
-    starts: Ints
 
 
 class StreamTableJoin(JoinOperator):
@@ -182,14 +178,13 @@ class StreamTableJoin(JoinOperator):
     ) -> _Records:
         columns, grace = side_columns(self.layout, LEFT), self._joined.grace_ms
         tables = [self.layout.of_side(LEFT).schema.empty_table().select(columns)]
-        times, come, starts = [], [], [np.zeros(0, np.int64)]
+        times, come = [], []
         waiting = OpenRecords.of(state, LEFT, preserved=False)
-        for start in waiting.between(0, MAX_MS if all_leave else stream.after - grace):
-            rows = waiting.read(start)
-            rows = rows.filter(pa.array(later_ms(ints(rows["ts"]), grace) > looked_up_to))
-            tables.append(conformed(rows, columns))
-            times.append(ints(rows["ts"]))
-            starts.append(np.full(rows.num_rows, start))
+        due_now = Closing(looked_up_to, MAX_MS if all_leave else stream.after, grace)
+        for start in waiting.due(due_now.up_to, grace):
+            for rows in waiting.closing(start, due_now, None):
+                tables.append(conformed(rows, columns))
+                times.append(ints(rows["ts"]))
         stored = sum(map(len, times))
         if records.rows is not None:
             tables.append(conformed(records.rows, columns))
@@ -207,12 +202,12 @@ class StreamTableJoin(JoinOperator):
             # At the end of the input the others see every change of the table.
             places, waits = np.where(waits, MAX_MS, places), np.zeros(len(at), bool)
         whole = concat_tables(tables).combine_chunks()
-        return _Records(whole, at, places, what, keyed, waits, fresh, np.concatenate(starts))
+        return _Records(whole, at, places, what, keyed, waits)
 
     def _store_waiting(self, state: State, records: _Records, all_leave: bool) -> None:
         grace, looked_up_to = self._joined.grace_ms, state.looked_up_to
         waiting = OpenRecords.of(state, LEFT, preserved=False)
-        at = np.flatnonzero(records.waits & records.fresh)
+        at = np.flatnonzero(records.waits)
         starts = waiting.stretches(records.times[at], grace)
         for start in np.unique(starts).tolist():
             mine = at[starts == start]
@@ -221,13 +216,11 @@ class StreamTableJoin(JoinOperator):
             rows = rows.append_column("ts", pa.array(records.times[mine]))
             rows = rows.append_column("h", pa.array(hashes.view(np.int64)))
             waiting.add(start, rows)
-        wait_on = np.flatnonzero(records.waits & ~records.fresh)
-        starts, times = np.append(starts, records.starts[wait_on]), records.times[np.append(at, wait_on)]
         for start in list(waiting.index) if all_leave else waiting.due(looked_up_to, grace):
             if all_leave or later_ms(waiting.index[start].closes, grace) <= looked_up_to:
                 waiting.forget(start)
             else:
-                waiting.opened_from(start, int(times[starts == start].min()))
+                waiting.opened_from(start, waiting.first_behind(start, looked_up_to - grace))
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

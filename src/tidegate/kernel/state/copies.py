@@ -161,15 +161,19 @@ class Run:
 
     def closing(self, after: int, up_to: int, reach_ms: int) -> Ints:
         """Places of records that close after one stream time and up to another: `reach_ms` after their timestamps."""
-        if self.by_time is None:
-            times = ints(concat_tables(list(self.blocks(["ts"])))["ts"])
-            order = np.argsort(times).astype(np.uint32)
-            self.by_time = (times[order], order)
-        times, order = self.by_time
+        times, order = self.in_order_by_time()
         low, high = (
             bisect_right(times, bound, key=lambda time: int(later_ms(int(time), reach_ms))) for bound in (after, up_to)
         )
         return np.sort(order[low:high]).astype(np.int64)
+
+    def in_order_by_time(self) -> tuple[Ints, npt.NDArray[np.uint32]]:
+        """The timestamps, ascending (ms), and the places of their records."""
+        if self.by_time is None:
+            times = ints(concat_tables(list(self.blocks(["ts"])))["ts"])
+            order = np.argsort(times).astype(np.uint32)
+            self.by_time = (times[order], order)
+        return self.by_time
 
     def take(self, at: Ints) -> pa.Table:
         """The records at these ascending places."""
