@@ -236,15 +236,13 @@ def partition_values(add: Action, names: Mapping[str, str]) -> dict[str, str | N
 
 def _checkpoints(names: Collection[str]) -> dict[int, list[str]]:
     """The files of each whole checkpoint."""
-    found: dict[int, dict[tuple[int, int], str]] = {}
+    found: dict[tuple[int, int], dict[int, str]] = {}
     for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
-        part, parts = int(match[2] or 1), int(match[3] or 1)
-        found.setdefault(int(match[1]), {})[part, parts] = match[0]
+        found.setdefault((int(match[1]), int(match[3] or 1)), {})[int(match[2] or 1)] = match[0]
     whole = {}
-    for version, given in found.items():
-        for parts in {parts for _, parts in given}:
-            if all((part, parts) in given for part in range(1, parts + 1)):
-                whole[version] = [given[part, parts] for part in range(1, parts + 1)]
+    for (version, parts), given in sorted(found.items()):
+        if all(part in given for part in range(1, parts + 1)):
+            whole[version] = [given[part] for part in range(1, parts + 1)]
     for match in filter(None, map(_BY_UUID.fullmatch, names)):
         whole.setdefault(int(match[1]), [match[0]])
     return whole
