@@ -148,6 +148,22 @@ def test_a_query_that_begins_at_the_end_of_a_busy_topic_reads_what_comes_from_th
     assert read(source, logged, end) == [Span("t", number, 1_001, end["t"][str(number)]) for number in (0, 1)]
 
 
+@pytest.mark.parametrize(
+    ("starting", "says"),
+    [
+        ('{"t": {"1": 990}}', "`starting` has no offset for these partitions of 't': 0. Give each partition one"),
+        ('{"t": {}}', "these partitions of 't': 0, 1"),
+        ("{}", "these partitions of 't': 0, 1"),
+        ('{"t": {"0": 1, "1": 2, "2": 3}}', "`starting` has partition 2 of 't', which is not among those"),
+        ('{"t": {"0": 1, "1": 2}, "u": {"0": 3}}', "`starting` has partition 0 of 'u', which is not among those"),
+    ],
+)
+def test_offsets_to_start_from_are_of_the_partitions_that_are_read(starting: str, says: str) -> None:
+    """As with Spark's connector: a partition that somebody forgot is not read from its beginning."""
+    with pytest.raises(DefinitionError, match=says):
+        reader(Busy(), starting).initialOffset()
+
+
 def test_a_bounded_batch_of_a_query_that_begins_at_the_end_of_a_partition() -> None:
     source = reader(Busy(), '{"t": {"0": 900, "1": -1}}')
     end = source.latestOffset(source.initialOffset(), ReadMaxRows(10))
@@ -372,6 +388,8 @@ def test_only_records_that_are_gone_may_be_left_out(
         ({"failOnDataLoss": "perhaps"}, "`failOnDataLoss` is 'perhaps'"),
         ({"startingOffsets": "noon"}, "`starting` is 'noon'"),
         ({"startingOffsets": "[1]"}, "`starting` is '\\[1\\]'"),
+        ({"startingOffsets": '{"t": {"0": true}}'}, "`starting` is '.*true"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "`starting` is '.*-3.* an offset for each partition"),
         ({"kafka.sasl.jaas.config": "x"}, "librdkafka does not take these settings: .*JAAS"),
         ({"kafka.isolation.level": "none"}, "librdkafka does not take these settings: .*isolation.level"),
     ],

@@ -100,7 +100,16 @@ class Topics:
         return found
 
     def _set(self, offsets: Offsets, given: Offsets) -> None:
-        """Put the offsets of Spark's JSON into `offsets`, which has those of the first records."""
+        """Put the offsets of Spark's JSON into `offsets`, which has those of the first records.
+
+        Raises DefinitionError for other partitions than those that are read.
+        """
+        for topic, partitions in offsets.items():
+            if missing := sorted(partitions.keys() - given.get(topic, {}).keys(), key=int):
+                raise DefinitionError(
+                    f"`starting` has no offset for these partitions of {topic!r}: {', '.join(missing)}. Give each "
+                    "partition one; -2 is the earliest and -1 the latest."
+                )
         for topic, partitions in given.items():
             for number, offset in partitions.items():
                 if number not in offsets.get(topic, {}):
@@ -275,7 +284,7 @@ def _starting(given: str) -> str:
     if given not in ("earliest", "latest"):
         try:
             offsets = json.loads(given)
-            fine = all(isinstance(at, int) for of in offsets.values() for at in of.values())
+            fine = all(type(at) is int and at >= EARLIEST for of in offsets.values() for at in of.values())
         except (ValueError, AttributeError):
             fine = False
         if not fine:
