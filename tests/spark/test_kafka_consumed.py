@@ -399,6 +399,19 @@ def test_options_that_it_does_not_know(options: dict[str, str], says: str) -> No
         consumed.asked(SPARK, "localhost:1", ["t"], "earliest", False, options)
 
 
+def test_options_are_taken_as_spark_takes_them() -> None:
+    """Numbers, bools, and words in any case."""
+    given: Any = {
+        "maxOffsetsPerTrigger": 7,
+        "failOnDataLoss": False,
+        "startingOffsets": " Latest",
+        "kafka.check.crcs": True,
+    }
+    found = consumed.asked(SPARK, "b:1", ["t"], "earliest", False, given)
+    assert (found.limit, found.lossy, found.starting) == (7, True, "latest")
+    assert found.client.settings == (("check.crcs", "true"),)
+
+
 def test_options_in_any_case_and_for_the_client() -> None:
     found = consumed.asked(
         SPARK, "b:1", ["t"], "latest", True, {"MAXOFFSETSPERTRIGGER": "7", "Kafka.check.crcs": "true"}

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructType
+from pyspark.sql.utils import to_str
 
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import as_schema
@@ -259,6 +260,8 @@ def asked(
     options: Mapping[str, str],
 ) -> Topics:
     """The Topics for arguments of `tg.kafka.source`. Raises DefinitionError for options of Spark's source alone."""
+    # Numbers and bools too, as Spark's readers take them.
+    options = {name: str(to_str(value)) for name, value in options.items()}
     given = {name.lower(): value for name, value in options.items()}
     unknown = [name for name in options if name.lower() not in _OPTIONS and not name.lower().startswith("kafka.")]
     if unknown:
@@ -281,7 +284,9 @@ def asked(
 
 
 def _starting(given: str) -> str:
-    if given not in ("earliest", "latest"):
+    if (word := given.strip().lower()) in ("earliest", "latest"):
+        given = word
+    else:
         try:
             offsets = json.loads(given)
             fine = all(type(at) is int and at >= EARLIEST for of in offsets.values() for at in of.values())
