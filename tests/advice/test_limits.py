@@ -137,6 +137,14 @@ def test_keys_that_are_equal_to_the_operator_are_one_key(keys: list[float]) -> N
     assert (found.rows, found.waiting) == (len(driver.read_output()), waits and waits.keys) == (1, 1)
 
 
+def test_an_index_of_pandas_is_no_value() -> None:
+    """Rows that were chosen have one. Records without a value are skipped, so they must not have it for a value."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"k": ["a"] * 4, "ts": [0, 10, 20, 30], "v": [1.0, None, 2.0, None]}).iloc[[0, 1, 3]]
+    assert tg.advise_limit(frame, key="k", timestamp="ts").skipped["null_value"] == 2
+    assert tg.advise_join(frame, frame, key="k", timestamp="ts").left == 1
+
+
 def test_limits_that_the_data_call_for_and_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"k": ["a", "b"] * 50, "ts": [1_000 * i for i in range(100)]})
     pq.write_table(table, tmp_path / "prices.parquet")

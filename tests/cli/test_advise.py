@@ -140,6 +140,12 @@ def test_what_python_refuses(table: pa.Table) -> None:
         tg.advise(holes, key="k", timestamp="ts", windows=windows, partition="p", offset="o")
 
 
+def test_a_frame_that_arrow_cannot_read_is_refused() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"k": ["a", 1], "ts": [1, 2]})
+    with pytest.raises(InputError, match=r"The recording is a pandas DataFrame, which Arrow cannot read: .*column k"):
+        tg.advise_limit(frame, key="k", timestamp="ts")
+
+
 @pytest.mark.parametrize("name", ["start", "end"])
 def test_an_alert_over_two_columns_of_one_name_is_refused(name: str) -> None:
     """Rows of a result have the bounds of their window under these names, which took the place of the key."""

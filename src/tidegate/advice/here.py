@@ -21,6 +21,7 @@ from tidegate.advice.recorded import Recorded
 from tidegate.advice.results import Grouped, RunningMax, count_keys, count_results
 from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
+from tidegate.kernel.columns.given import REFUSALS, as_arrow
 from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
@@ -181,9 +182,13 @@ def guard_of(ahead: list[int], records: int) -> int | None:
 
 def as_table(records: Any) -> pa.Table:
     """The records as an Arrow table. Raises InputError if Arrow cannot read them."""
-    if not isinstance(records, pa.Table) and not hasattr(records, "__arrow_c_stream__"):
-        raise InputError(
-            f"The recording is {in_one_line(records)}, which is no table. Give an Arrow table, a pandas or polars "
-            "frame, a static Spark DataFrame, or the path of a Parquet, CSV or JSON file."
-        )
-    return pa.table(records)
+    why = ", which is no table"
+    if hasattr(records, "__arrow_c_stream__"):
+        try:
+            return as_arrow(records)
+        except REFUSALS as error:
+            why = f", which Arrow cannot read: {error}"
+    raise InputError(
+        f"The recording is {in_one_line(records)}{why}. Give an Arrow table, a pandas or polars frame, a static Spark "
+        "DataFrame, or the path of a Parquet, CSV or JSON file."
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import InputError, TidegateError, in_one_line
 from tidegate.kernel.columns.arrays import plain_columns
+from tidegate.kernel.columns.given import REFUSALS, as_arrow
 from tidegate.spec.columns import OURS, public_name
 
 Record = dict[str, Any]
@@ -20,8 +20,6 @@ OWN = (OURS + "partition", OURS + "offset")
 INPUT = OURS + "input"
 """The number of a record's input, which tells apart equal partition numbers of several inputs."""
 
-_INDEX = re.compile(r"__index_level_\d+__")
-
 
 def as_table(records: Any) -> pa.Table | None:
     """A table or frame as an Arrow table; None for anything else. Raises InputError if Arrow cannot read it."""
@@ -30,19 +28,18 @@ def as_table(records: Any) -> pa.Table | None:
     if not hasattr(records, "__arrow_c_stream__"):
         return None
     try:
-        table = pa.table(records)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        table = as_arrow(records)
+    except REFUSALS as error:
         raise InputError(
             f"What was piped is {in_one_line(records)}, which is no table of records: {error}. Give an Arrow table or "
             "a frame that has the columns of the stream, or records as dicts."
         ) from None
-    # An unnamed pandas index is not a column.
-    names = [name for name in table.schema.names if not _INDEX.fullmatch(name)]
+    names = table.schema.names
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise InputError(
             f"What was piped is {in_one_line(records)} with two columns {twice!r}. Rename or drop one of them."
         )
-    return plain_columns(table.select(names))
+    return plain_columns(table)
 
 
 def as_dicts(rows: pa.Table, what: str, kind: type[TidegateError]) -> list[dict[str, Any]]:
