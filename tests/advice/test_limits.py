@@ -173,5 +173,8 @@ def test_nothing_and_what_is_refused() -> None:
         tg.advise_limit(late, key="k", timestamp="ts", limits=["-1 s"])
     with pytest.raises(tg.DefinitionError, match="`max_records` is -1"):
         tg.advise_limit(late, key="k", timestamp="ts", max_records=[-1])
+    for name in ("limits", "max_records"):
+        with pytest.raises(tg.DefinitionTypeError, match=f"`{name}` is 5, not a list"):
+            tg.advise_limit(late, **{"key": "k", "timestamp": "ts", name: 5})
     with pytest.raises(tg.DefinitionTypeError, match="`max_records` is 'x'"):
         tg.advise_limit(late, key="k", timestamp="ts", max_records=["x"])

@@ -135,6 +135,12 @@ def test_what_python_refuses(table: pa.Table) -> None:
         tg.advise(table, key="k", timestamp="ts", windows=windows, aggregates={"x": tg.last("o")})
     with pytest.raises(InputError, match=r"which is no table"):
         tg.advise([{"k": "a"}], key="k", timestamp="ts", windows=windows)
+    for name, other in (("key", None), ("graces", "1 hour"), ("graces", 5), ("aggregates", [tg.count()])):
+        with pytest.raises(DefinitionTypeError, match=rf"`{name}` is "):
+            tg.advise(table, **{"key": "k", "timestamp": "ts", "windows": windows, name: other})
+    for given in (True, None, pa.scalar(True), {"a": 1}, table):
+        with pytest.raises(DefinitionError, match=r"`alert` gives .* It must give one boolean for each"):
+            tg.advise(table, key="k", timestamp="ts", windows=windows, alert=lambda _, given=given: given)
     holes = table.set_column(3, "o", pa.nulls(table.num_rows, pa.int64()))
     with pytest.raises(InputError, match=r"Record 0 with a key and a time has no offset"):
         tg.advise(holes, key="k", timestamp="ts", windows=windows, partition="p", offset="o")

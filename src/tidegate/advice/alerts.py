@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.results import Grouped
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import lift, merge
@@ -68,7 +68,13 @@ class Alerting:
             found: Any = computed(predicate, shown)
         else:
             found = predicate(shown)
-        column = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, from_pandas=True)
+        try:
+            column = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, from_pandas=True)
+        except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            raise DefinitionError(
+                f"`alert` gives {in_one_line(found)} for {shown.num_rows} results. It must give one boolean for each: "
+                "compare a column with something."
+            ) from error
         if not pa.types.is_boolean(column.type) or len(column) != shown.num_rows:
             raise DefinitionError(
                 f"`alert` gives {len(column)} values of {column.type} for {shown.num_rows} results. It must give one "

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.advice.counts import Counts
 from tidegate.advice.here import in_order_of
 from tidegate.advice.keys import numbered_keys
-from tidegate.advice.question import Question
+from tidegate.advice.question import Question, several
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionTypeError, in_one_line
@@ -162,9 +162,11 @@ def question(
         )
     about = Question.of(key, timestamp, windows or TimeWindows.of_size_with_no_grace("1 day"), **order)
     about = replace(about, skips_null_values=windows is None)
-    many = [BufferConfig.max_records(bound).max_records for bound in bounds or ()]
+    many = [BufferConfig.max_records(bound).max_records for bound in several(bounds, "max_records")]
     unbounded = BufferConfig.unbounded()
-    limited = [Suppressed.until_time_limit(limit, unbounded, clock="stream").limit_ms for limit in limits or ()]
+    limited = [
+        Suppressed.until_time_limit(limit, unbounded, clock="stream").limit_ms for limit in several(limits, "limits")
+    ]
     return LimitQuestion(
         about, windows is not None, tuple(limited), tuple(bound for bound in many if bound is not None)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from tidegate import dsl
 from tidegate.advice.alerts import Predicate, check_names, check_predicate
 from tidegate.advice.keyed import AdvisedWindows
+from tidegate.dsl.checks import check_columns
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import ROUND_MS, Duration, duration_ms, show_ms
 from tidegate.kernel.columns.arrays import Ints
@@ -73,8 +74,8 @@ class Question:
                 "tg.TimeWindows.of_size_and_grace(size, grace), with the grace of today, or tg.SlidingWindows or "
                 "tg.SessionWindows. Batch and unlimited windows have no late records; of a join see tg.advise_join."
             )
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        graces_ms = tuple(sorted({_not_negative("graces", grace) for grace in graces or ()}))
+        keys = check_columns(key, "key")
+        graces_ms = tuple(sorted({_not_negative("graces", grace) for grace in several(graces, "graces")}))
         if not isinstance(target, int | float) or not 0 <= target < 1:
             raise DefinitionError(
                 f"`target` is {target!r}: it is the share of late records that a grace may leave, from 0 to below 1. "
@@ -88,6 +89,11 @@ class Question:
             )
         if trigger_ms == 0:
             raise DefinitionError("`trigger` is 0 milliseconds: leave it out for the shortest batches.")
+        if aggregates is not None and not isinstance(aggregates, Mapping):
+            raise DefinitionTypeError(
+                f"`aggregates` is {in_one_line(aggregates)}, not a dict of aggregates by name. Give for example "
+                '{"count": tg.count()}.'
+            )
         aggregates = dict(aggregates or {"count": COUNT})
         for name, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate) or aggregate.ordered:
@@ -152,6 +158,15 @@ class Question:
 
     def __str__(self) -> str:
         return f"{self.windows}, grace {show_ms(self.windows.grace_ms)}"
+
+
+def several(values: Any, argument: str) -> tuple[Any, ...]:
+    """The values of an argument that takes several; none without it. Raises DefinitionTypeError for one value alone."""
+    if values is None:
+        return ()
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DefinitionTypeError(f"`{argument}` is {in_one_line(values)}, not a list. Give [{in_one_line(values)}].")
+    return tuple(values)
 
 
 def _not_negative(argument: str, value: Duration) -> int:
