@@ -248,6 +248,24 @@ def test_long_windows_that_begin_every_second() -> None:
     assert (cost.late, cost.results) == (outcome(recording, 0).late, len(outcome(recording, 0).rows))
 
 
+def test_keys_that_python_has_not_are_shown() -> None:
+    """Text that is not UTF-8, and instants past the year 9999, come from Spark's Parquet."""
+    far = 300_000 * 86_400 * 1_000_000 * 12
+    for keys, shown in (
+        (pa.array([b"\xff"] * 2).cast(pa.string(), safe=False), "b'\\xff'"),
+        (pa.array([far] * 2, pa.timestamp("us")), str(far)),
+    ):
+        table = pa.table({"k": keys, "ts": [100, 1]})
+        windows = tg.TimeWindows.of_size_with_no_grace("2 ms")
+        assert tg.advise(table, key="k", timestamp="ts", windows=windows).keys == [(shown, None, 1)]
+
+
+def test_keys_with_commas_stay_apart() -> None:
+    table = pa.table({"a": ["x, y", "x"] * 2, "b": ["z", "y, z"] * 2, "ts": [100, 100, 1, 1]})
+    found = tg.advise(table, key=["a", "b"], timestamp="ts", windows=tg.TimeWindows.of_size_with_no_grace("2 ms"))
+    assert found.keys == [("'x, y', z", None, 1), ("x, 'y, z'", None, 1)]
+
+
 def test_categories_and_views_are_text() -> None:
     """pandas and polars have categories as dictionaries, and polars has text as views."""
     recording = drawn(5, least=20, bad=False)

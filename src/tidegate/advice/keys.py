@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.grouping import codes
 
 
@@ -25,8 +26,10 @@ class Keys:
         return Keys(self.rows.slice(low, high - low))
 
     def shown(self, number: int) -> str:
-        """A key as text."""
-        return ", ".join(str(column[number].as_py()) for column in self.rows.columns)
+        """A key as text. Of several columns, one with a comma is quoted, so that other keys are other texts."""
+        (row,) = for_display(self.rows.slice(number, 1))
+        several = len(row) > 1
+        return ", ".join(repr(one) if several and "," in str(one) else str(one) for one in row.values())
 
 
 def numbered_keys(rows: pa.Table) -> tuple[Ints, Keys]:
