@@ -104,6 +104,18 @@ def test_without_offsets(spark: Any, in_small_parts: None) -> None:
     assert on_spark == here
 
 
+def test_columns_may_have_any_name(spark: Any) -> None:
+    """Spark reads a dot in a name as a field of a struct, and a backtick as a quote."""
+    frame = spark.range(9).selectExpr("id % 2 AS `user.id`", "(id * 7) % 9 AS `t.s`", "id AS `a``t`", "id AS `v.x`")
+    table, asked = frame.toArrow(), {"key": "user.id", "timestamp": "t.s", "arrival": "a`t"}
+    windows = tg.TimeWindows.of_size_with_no_grace("2 ms")
+    most = {"most": tg.max("v.x")}
+    on_spark, here = (tg.advise(r, windows=windows, aggregates=most, alert="most > 5", **asked) for r in (frame, table))
+    assert on_spark.costs == here.costs
+    assert tg.advise_limit(frame, **asked) == tg.advise_limit(table, **asked)
+    assert tg.advise_join(frame, frame, **asked).json() == tg.advise_join(table, table, **asked).json()
+
+
 @pytest.mark.parametrize("kind", first(3, ["timestamp", "binary", "array<int>", "boolean", "date", "decimal(9, 2)"]))
 def test_partitions_of_any_type(spark: Any, kind: str) -> None:
     number = "id % 2"

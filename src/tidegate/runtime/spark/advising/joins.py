@@ -133,8 +133,10 @@ class _Counted:
     """Distances between partners (`advice.partners.Partners`), counted by Spark when they are asked for."""
 
     def __init__(self, left: DataFrame, right: DataFrame, tasks: int) -> None:
-        some = F.pmod(F.xxhash64(*(col(name) for name in left.columns if name.startswith("k:"))), F.lit(tasks))
-        self._sides = [side.withColumn("some", some) for side in (left, right)]
+        keys = [name for name in left.columns if name.startswith("k:")]
+        read = [col(name).alias(f"k:{place}") for place, name in enumerate(keys)]
+        some = F.pmod(F.xxhash64(*map(col, keys)), F.lit(tasks)).alias("some")
+        self._sides = [side.select(*read, "ts", some) for side in (left, right)]
         self._known = Tally(_EXACT)
         self._asked: set[tuple[int, int]] = set()
         self._count([])

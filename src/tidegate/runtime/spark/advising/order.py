@@ -32,6 +32,7 @@ from tidegate.kernel.columns.runs import first_of_run
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.runtime.spark.frames.arrow import as_taken
+from tidegate.runtime.spark.frames.names import numbered, renamed
 
 MOST_PARTITIONS = 200
 """With more partitions the time of the slowest one is not computed here."""
@@ -94,6 +95,7 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
     """
     arrives, ordered = question.arrival is not None, question.offset is not None
     names, width, rows = known.names, np.array(known.width or (1,), np.int64), known.rows
+    frame, columns = numbered(records)
 
     def cut(table: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
         p = np.zeros(table.num_rows, np.int64)
@@ -117,10 +119,10 @@ def slices(question: Question, records: DataFrame, known: Known, behind: int = 0
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        for number, table in enumerate(_tables(batches, rows)):
+        for number, table in enumerate(_tables(renamed(batches, columns), rows)):
             yield from cut(table, (task << 32) + number)
 
-    return records.mapInArrow(run, SLICES)
+    return frame.mapInArrow(run, SLICES)
 
 
 def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
