@@ -196,6 +196,27 @@ def test_a_folder_without_files_needs_a_schema(spark: SparkSession, tmp_path: Pa
         tg.files.source(spark, str(tmp_path), key="nobody", timestamp="at", schema="user string, at timestamp")
 
 
+@pytest.mark.parametrize(
+    ("schema", "error", "said"),
+    [
+        ("user strin, ts long", tg.DefinitionError, r"The schema 'user strin, ts long' is no list of .*\"STRIN\""),
+        ("user", tg.DefinitionError, "The schema 'user' is no list of columns"),
+        (5, tg.DefinitionTypeError, "The schema is 5. Use a text like"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(
+    spark: SparkSession, tmp_path: Path, schema: Any, error: type[Exception], said: str
+) -> None:
+    envelopes = spark.sql("SELECT 'a' AS key, '{}' AS value, 0 AS partition, 0L AS offset, now() AS timestamp")
+    for define in (
+        lambda: tg.files.source(spark, str(tmp_path), key="user", timestamp="ts", format="json", schema=schema),
+        lambda: tg.debezium.table(envelopes, key="user", row=schema),
+        lambda: tg.kafka.Json(schema).fields(spark),
+    ):
+        with pytest.raises(error, match=said):
+            define()
+
+
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_names_of_a_schema_that_differ_by_case_alone(spark: SparkSession, tmp_path: Path, format: str) -> None:
     given = "user string, User string, at timestamp, partition int, offset long"

@@ -25,6 +25,7 @@ from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.runtime.spark.frames.names import check_apart, free, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
 from tidegate.runtime.spark.raw import Pack
@@ -368,7 +369,7 @@ def _schema(
 ) -> StructType:
     if given is not None:
         # As for Spark's reader: files may have nulls whatever a schema says of them.
-        return (given if isinstance(given, StructType) else spark.createDataFrame([], given).schema).toNullable()
+        return fields_of(spark, given).toNullable()
     filters = {n: value for n, value in options.items() if n.lower() in ("pathglobfilter", "recursivefilelookup")}
     if format in LINES:
         filters = {name: value for name, value in options.items() if name.lower() != "maxfilespertrigger"}

@@ -1,4 +1,4 @@
-"""Frames whose columns are declared: `tg.stream(frame, schema=...)`.
+"""Frames whose columns are declared: `tg.stream(frame, schema=...)`; and schemas of records, as Spark takes them.
 
 A declarative pipeline (`pyspark.pipelines`) may not analyse a frame while it is being defined, so the columns of the
 frame, and whether it is streaming, are unknown. There tidegate trusts the declaration: it casts the columns to the
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructField, StructType
 
@@ -65,6 +66,25 @@ def bound(frame: Any, schema: Any) -> Any:
     wanted = {field.name.lower() for field in fields}
     check_apart([name for name in frame.columns if name.lower() in wanted], frame.sparkSession, "The DataFrame has")
     return frame.select(*(col(field.name) for field in fields))
+
+
+def fields_of(spark: SparkSession, schema: Any) -> StructType:
+    """The columns of a schema of records: a StructType, or a text such as "user string, ts timestamp".
+
+    Raises DefinitionTypeError for anything else, DefinitionError for a text that Spark does not read.
+    """
+    if isinstance(schema, StructType):
+        return schema
+    like = 'a text like "user string, ts timestamp"'
+    if not isinstance(schema, str):
+        raise DefinitionTypeError(f"The schema is {in_one_line(schema)}. Use {like} or a StructType.")
+    try:
+        return spark.createDataFrame([], schema).schema
+    except PySparkException as error:
+        why = " ".join(str(error).partition("== SQL ==")[0].split())
+        raise DefinitionError(
+            f"The schema {in_one_line(schema)} is no list of columns with types of Spark's: {why}. Use {like}."
+        ) from None
 
 
 def known(frame: DataFrame, fields: StructType) -> DataFrame:

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.spec.columns import OURS
 
 MALFORMED = OURS + "malformed"
@@ -128,7 +129,7 @@ class Json(Format):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self, spark: SparkSession) -> StructType:
-        return self.schema if isinstance(self.schema, StructType) else spark.createDataFrame([], self.schema).schema
+        return fields_of(spark, self.schema)
 
     def decoded(self, data: Column, fields: StructType) -> Column:
         wanted = StructType([*fields.fields, StructField(MALFORMED, StringType())])
