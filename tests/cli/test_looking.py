@@ -62,6 +62,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "looked_at.py").write_text(PLAN)
     (tmp_path / "broken.py").write_text("table = 1 / 0\n")
+    (tmp_path / "misspelt.py").write_text("import tidegate as tg\ntable = tg.strem('events')\n")
+    (tmp_path / "needy.py").write_text("import a_package_that_is_not_there\n")
     return "looked_at"
 
 
@@ -159,6 +161,10 @@ def test_describe(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["describe", "looked_at:number"], "the plan 'looked_at:number' is 1, not a table or outputs"),
         (["describe", "looked_at:raises"], "LookupError: no table today"),
         (["describe", "broken:table"], "ZeroDivisionError"),
+        (["describe", "misspelt:table"], 'misspelt.py", line 2, in <module>'),
+        (["describe", "needy:table"], 'needy.py", line 1, in <module>'),
+        (["describe", "nowhere:table"], "the plan 'nowhere:table' cannot be found: No module named 'nowhere'"),
+        (["check-upgrade", "c", "./looked_at:table"], "'./looked_at' is no name of a module. Run from its folder"),
         (["describe", "looked_at:table", "--output", "nowhere/t.svg"], "'nowhere/t.svg' cannot be written: "),
         (["drain", "http://127.0.0.1:1", "a:b", "c:d"], "drain takes a checkpoint, not an endpoint"),
         (["check-upgrade", "http://127.0.0.1:1", "a:b"], "check-upgrade takes a checkpoint, not an endpoint"),

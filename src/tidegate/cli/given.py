@@ -49,12 +49,18 @@ def named(text: str, what: str = "plan", gives: str = "the table") -> Any:
         raise TidegateError(f'the {what} is {text!r}. Write "module:function", where the function gives {gives}.')
     # Find modules in the current folder, as `python -m` does.
     sys.path.insert(0, str(Path.cwd()))
+    missing = f"the {what} {text!r} cannot be found: "
+    if module.startswith(".") or "/" in module:
+        raise TidegateError(f"{missing}{module!r} is no name of a module. Run from its folder, and give that name.")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise TidegateError(
-            f"the {what} {text!r} cannot be found: {error}. Run from the folder of the module."
-        ) from error
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports another one that is not
+        raise TidegateError(f"{missing}{error}. Run from the folder of the module.") from error
+    if not hasattr(found, name):
+        raise TidegateError(f"{missing}the module {found.__name__!r} has no {name!r}. Correct the name.")
+    return getattr(found, name)
 
 
 def made(plan: str, session: Any) -> Result:
