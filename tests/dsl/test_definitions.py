@@ -268,6 +268,12 @@ def test_what_is_no_window_or_strategy_or_store() -> None:
         DefinitionTypeError,
         "`materialized` is 'store'. Use Materialized.as_(\"name\").",
     )
+    users, pets = (tg.table(name, key="k", timestamp="ts") for name in ("users", "pets"))
+    refuses(
+        lambda: users.join(pets, materialized="store"),  # type: ignore[arg-type]
+        DefinitionTypeError,
+        "`materialized` is 'store'. Use Materialized.as_(\"name\").",
+    )
 
 
 def test_an_unlimited_window_never_closes() -> None:

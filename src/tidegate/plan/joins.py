@@ -119,9 +119,9 @@ def join_tables(left: Table, right: Table, asked: Asked) -> Join:
     """The join of two tables (`KTable.join`)."""
     (one, gone), (other, others_gone) = table_input(left), table_input(right)
     _check_keys(one.key, one.name, other.key, other.name)
+    checked, histories = asked.checked(one.key), (_history_of(left), _history_of(right))
     caching = asked.materialized is None or asked.materialized.caching
-    histories = (_history_of(left), _history_of(right))
-    joined = TableTable(caching=caching, histories=histories, **asked.checked(one.key))
+    joined = TableTable(caching=caching, histories=histories, **checked)
     _check_columns(joined, one, other, (gone, others_gone))
     name = f"{one.name} join {other.name}"
     return Join(one, other, joined, name, asked.store, Clock(), (gone, others_gone))
