@@ -88,6 +88,26 @@ def test_the_rules_about_graces(kind: int, grace: int, needed: dict[int, int], r
     assert {name for name, rule in rules.items() if eval(rule, {}, known)} == raised
 
 
+@pytest.mark.parametrize(
+    ("waiting", "raised"),
+    [
+        ({"open_windows": 1}, True),
+        ({"open_windows": 0, "suppression_buffer_count_current": 2}, True),
+        ({"open_windows": 0}, False),
+        ({"open_windows": 0, "open_left_records": 0, "open_right_records": 4, "grace": 0}, True),
+        ({"open_windows": 0, "open_left_records": 0, "open_right_records": 0, "grace": 0}, False),
+        # A join of tables keeps rows, and nothing waits. It has no grace.
+        ({"open_windows": 0, "open_left_records": 3, "open_right_records": 4}, False),
+    ],
+)
+def test_the_rule_about_a_time_that_stands_still(waiting: dict[str, int], raised: bool) -> None:
+    (rule,) = (rule["expr"] for rule in RULES if rule["alert"] == "TidegateStreamTimeStandsStill")
+    metrics = dict.fromkeys(EXPORTED, float("nan")) | {f"tidegate_{name}": value for name, value in waiting.items()}
+    # `and` and `or` mean the same in Python.
+    stands = rule.replace("changes(tidegate_stream_time[10m])", "0")
+    assert bool(eval(stands, {}, metrics | {"tidegate_query_active": 1})) == raised
+
+
 def test_there_is_a_rule_for_what_must_not_go_unnoticed() -> None:
     watched = set().union(*(named(rule["expr"]) for rule in RULES))
     asked = ("suppression_buffer_fill", "late_record_drop_total", "stream_time", "skipped_records_total")
