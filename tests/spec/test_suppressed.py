@@ -107,6 +107,19 @@ def test_until_window_closes_as_text() -> None:
     assert str(held) == "until window closes, buffer at most 3 records, then shut_down"
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        tg.Suppressed.until_window_closes(B.unbounded()),
+        tg.Suppressed.until_time_limit("5 minutes", B.unbounded(), clock="stream"),
+    ],
+    ids=str,
+)
+def test_a_name_is_not_empty(held: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"`name` is empty: a suppression needs a name\. Leave with_name out"):
+        held.with_name("")
+
+
 def test_until_time_limit_holds_what_was_said() -> None:
     held = tg.Suppressed.until_time_limit("5 minutes", B.max_records(3), clock="stream").with_name("calm")
     assert (held.limit_ms, held.clock, held.measured_from, held.name) == (300_000, "stream", "first_update", "calm")

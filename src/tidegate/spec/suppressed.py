@@ -294,6 +294,7 @@ class UntilWindowCloses:
             The suppression.
 
         Raises:
+            DefinitionError: The name is empty.
             DefinitionTypeError: The name is no text.
 
         Examples:
@@ -338,6 +339,7 @@ class UntilTimeLimit:
             The suppression.
 
         Raises:
+            DefinitionError: The name is empty.
             DefinitionTypeError: The name is no text.
 
         Examples:
@@ -439,6 +441,8 @@ class Suppressed:
 def _text(name: str) -> str:
     if not isinstance(name, str):
         raise DefinitionTypeError(f"`name` is {name!r}, not a string.")
+    if not name:
+        raise DefinitionError("`name` is empty: a suppression needs a name. Leave with_name out for a derived one.")
     return name
 
 
