@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+
+from py4j.protocol import Py4JJavaError
 
 from tidegate.errors import CheckpointError, TidegateError
 from tidegate.runtime.spark.sinks import exactly_once
@@ -59,6 +62,22 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(exactly_once, "staged", staged)
     return found
+
+
+def test_an_error_of_spark_leaves_without_the_words_that_spark_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's regular expression for the text behind these words overflowed its stack, and the query hung."""
+    said = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)" + 100 * "\n\tat java"
+    of_java = SimpleNamespace(toString=lambda: said, _target_id="o1", _gateway_client=None)
+
+    def staged(frame: Any, lanes: Any) -> list[Staged]:
+        raise Py4JJavaError("An error occurred while calling o1.collectToPython.\n", of_java)
+
+    monkeypatch.setattr(exactly_once, "staged", staged)
+    with pytest.raises(TidegateError, match="could not run batch 3") as caught:
+        Batches([Memory("one")], plan=7)(frame(), 3)
+    text = "".join(traceback.format_exception(caught.value))  # as Py4J hands it to Spark
+    assert said in text
+    assert "Py4JJavaError: An error occurred while calling" not in text
 
 
 def test_a_batch_goes_to_the_sinks_that_do_not_have_it(runs: list[int]) -> None:

@@ -388,6 +388,29 @@ def test_another_plan_on_a_batch_that_the_sink_has_is_refused(case: Case, server
     assert said(rows) == expected()["raw"]
 
 
+def test_a_worker_that_dies_ends_the_query_and_the_next_start_goes_on(case: Case) -> None:
+    """As when the system has no memory left. Spark's own reading of the error overflowed its stack: the query hung."""
+    flag = case.folder / "flag"
+    flag.touch()
+
+    def dies_once(record: Row) -> bool:
+        if flag.exists():
+            flag.unlink()
+            os._exit(1)
+        return True
+
+    for batch in batches():
+        case.put(batch)
+    source = events(case.frame()).filter(dies_once)
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
+    table = source.group_by_key().windowed_by(windows).agg(n=tg.count(), total=tg.sum("v"))
+    sink = tg.sinks.Delta(case.folder / "t")
+    with pytest.raises(StreamingQueryException, match="could not run batch 0"):
+        case.run(table, sink)
+    case.run(table, sink)
+    assert said(case.delta("t")) == expected()["raw"]
+
+
 @long
 def test_a_drain_goes_into_the_sink_once(case: Case) -> None:
     for batch in batches():

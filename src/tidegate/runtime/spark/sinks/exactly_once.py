@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 
 from tidegate.errors import CheckpointError, TidegateError
@@ -118,10 +119,26 @@ class Batches:
         self._begun.discard(batch.query)  # if this batch fails, the next call begins anew
         missing = [target for target in self._targets if not target.has(batch)]
         lanes = [target.lane(frame.columns, batch) for target in missing]
-        for target, rows in zip(missing, staged(frame, lanes), strict=True):
+        for target, rows in zip(missing, _run(frame, lanes, number), strict=True):
             if rows.count:
                 target.commit(batch, rows)
         self._begun.add(batch.query)
+
+
+def _run(frame: DataFrame, lanes: Sequence[tuple[Sequence[Column], Lane]], number: int) -> list[Staged]:
+    """`staged`; raises TidegateError with Spark's reason if the batch fails.
+
+    Not with a Py4JJavaError, nor with one as its cause. Spark 4 reads the text behind its name by a regular expression
+    that needs a frame of the stack for each character: its thread ends with a StackOverflowError, and the query, which
+    still counts as active, neither goes on nor ends.
+    """
+    try:
+        return staged(frame, lanes)
+    except Py4JJavaError as error:
+        raise TidegateError(
+            f"Spark could not run batch {number}, and its rows are not written. Start the query again: it goes on with "
+            f"this batch. Spark says: {error.java_exception.toString()}"
+        ) from None
 
 
 def _query_of(frame: DataFrame) -> str:
