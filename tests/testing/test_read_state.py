@@ -410,3 +410,18 @@ def test_final_results_beside_another_output_are_read_by_their_name(beside: str,
         assert row == {"k": "a", "window": Window(0, 10), "n": 1, "timestamp": 3, "since": 3, "until": 9}
     with pytest.raises(tg.DefinitionError, match=r"'until closed'\. An aggregation names its own"):
         driver.read_state("other")
+
+
+@pytest.mark.parametrize("outputs", [False, True])
+def test_a_suppression_behind_a_join_has_another_name_than_a_side(outputs: bool) -> None:
+    """Their stores could not be told apart."""
+    stock, prices = tables()
+    joined = stock.join(prices)
+
+    def limited(name: str) -> Any:
+        named = joined.suppress(LIMIT.with_name(name))
+        return tg.outputs(one=named, other=joined.suppress(LIMIT)) if outputs else named
+
+    for name in ("join", "join-left", "join-right"):
+        with pytest.raises(tg.DefinitionError, match=f"both called '{name}'"):
+            limited(name)

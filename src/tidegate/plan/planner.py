@@ -28,7 +28,7 @@ from tidegate.plan.nodes import (
     windows_of,
 )
 from tidegate.plan.physical import DEFAULT_STORE, Limit, Operation, Output
-from tidegate.spec.joined import JoinValues
+from tidegate.spec.joined import JoinValues, stores_of_sides
 from tidegate.spec.steps import Filter, MapValues, Step
 from tidegate.spec.suppressed import StrictBuffer, UntilTimeLimit, UntilWindowCloses
 from tidegate.spec.windows import UnlimitedWindows, Windows
@@ -89,7 +89,8 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     limits, after = _steps(table)
     named = next((how.name for how in suppressions if how.name), DEFAULT_STORE)
     limits = tuple(replace(limit, store=named) for limit in limits) if len(limits) == 1 else _placed(limits)
-    _check_stores(store, [limit.store for limit in limits] or ([named] if suppressions else []))
+    own = (store, *(stores_of_sides(store) if isinstance(aggregate, Join) else ()))
+    _check_stores(own, [limit.store for limit in limits] or ([named] if suppressions else []))
     if isinstance(aggregate, Join):
         op = _of_join(aggregate)
         limits, after = _behind_values(op.after, limits, after)
@@ -130,17 +131,18 @@ def _placed(limits: Iterable[Limit]) -> tuple[Limit, ...]:
     )
 
 
-def _check_stores(store: str, suppressions: list[str]) -> None:
-    """Raise DefinitionError if two stores of an operator have one name."""
+def _check_stores(own: tuple[str, ...], suppressions: list[str]) -> None:
+    """Raise DefinitionError if two stores of an operator have one name; `own`: those in front of its suppressions."""
     twice = next((name for n, name in enumerate(suppressions) if name in suppressions[:n]), None)
     if twice is not None:
         raise DefinitionError(
             f"Two suppressions of one operator are both called {twice!r}, so that their stores and metrics cannot be "
             'told apart. Name one of them otherwise: .with_name("name").'
         )
-    if store in suppressions:
+    twice = next((name for name in own if name in suppressions), None)
+    if twice is not None:
         raise DefinitionError(
-            f"The store and the suppression behind it are both called {store!r}, so that neither can be read or told "
+            f"The store and the suppression behind it are both called {twice!r}, so that neither can be read or told "
             'apart in a checkpoint. Name one of them otherwise: Materialized.as_("name"), .with_name("name").'
         )
 
@@ -235,7 +237,8 @@ def _together(outputs: Outputs) -> Operation:
     limits = tuple(limit for output in all_outputs for limit in output.limits)
     if len(limits) > 1:
         limits = _placed(limits)
-        _check_stores(first.name, [limit.store for limit in limits])
+        own = (first.name, *(() if first.joined is None else stores_of_sides(first.name)))
+        _check_stores(own, [limit.store for limit in limits])
         rest = iter(limits)
         all_outputs = tuple(replace(output, limits=tuple(next(rest) for _ in output.limits)) for output in all_outputs)
     kinds = {output.kind for output in all_outputs} - {"late"}

@@ -17,6 +17,11 @@ SIDES = ("left", "right")
 """The names of the sides LEFT and RIGHT."""
 
 
+def stores_of_sides(name: str) -> tuple[str, ...]:
+    """The names of the stores of a join's sides; `name`: the name of the join."""
+    return tuple(f"{name}-{side}" for side in SIDES)
+
+
 @dataclass(frozen=True)
 class JoinValues(MapValues):
     """A value joiner, as a step over rows with the struct columns `left` and `right`; a missing side is null."""

@@ -13,7 +13,7 @@ from tidegate.kernel.operator import Operator
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
 from tidegate.kernel.time.stream_time import NEVER
-from tidegate.spec.joined import SIDES
+from tidegate.spec.joined import SIDES, stores_of_sides
 from tidegate.spec.windows import LEFT, RIGHT
 
 
@@ -68,7 +68,7 @@ class JoinOperator(Operator):
 
     @property
     def own_stores(self) -> tuple[str, ...]:
-        return tuple(f"{self.layout.op.name}-{name}" for name in SIDES)
+        return stores_of_sides(self.layout.op.name)
 
     def own_schema(self, store: str) -> pa.Schema:
         return shown_schema(self.layout, self.own_stores.index(store))
