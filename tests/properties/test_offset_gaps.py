@@ -102,21 +102,41 @@ def test_a_batch_that_is_packed_again_gives_the_same_blobs(
     assert bool(packed) == bool(flat(batches))
 
 
-@given(trips=st.lists(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=8), max_size=3))
-def test_map_tasks_that_share_offsets_see_the_records_of_one_another(trips: list[list[tuple[int, int]]]) -> None:
-    """Each offset has two records, of which two map tasks read one each."""
+TRIPS = st.lists(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=8), max_size=3)
+"""Batches of records that become two each: the start, and the time until the end."""
+
+
+def ends(trips: list[list[tuple[int, int]]]) -> list[list[Row]]:
+    """Starts and ends of trips: two records with one offset."""
     record = {"k": "a", "j": 1, "n": 1, "x": 0.0, "d": None, "s": "x", "b": True, "partition": 0}
     offset = count()
-    batches = [
-        [
-            {**record, "ts": ts, "offset": at}
-            for start, more in batch
-            for at in (next(offset),)
-            for ts in (start, start + more)
-        ]
-        for batch in trips
+    numbered = [[(next(offset), *trip) for trip in batch] for batch in trips]
+    return [
+        [{**record, "ts": ts, "offset": at} for at, start, more in batch for ts in (start, start + more)]
+        for batch in numbered
     ]
+
+
+@given(trips=TRIPS)
+def test_map_tasks_that_share_offsets_see_the_records_of_one_another(trips: list[list[tuple[int, int]]]) -> None:
+    batches = ends(trips)
     check(COUNTED, batches, [[batch[::2], batch[1::2]] for batch in batches], 2, tuning=Tuning(offset_runs=0))
+
+
+@pytest.mark.parametrize("promise", [False, True])
+@given(trips=TRIPS, size=st.integers(1, 5), runs=RUNS)
+def test_records_with_one_offset_are_packed_together(
+    promise: bool, trips: list[list[tuple[int, int]]], size: int, runs: int
+) -> None:
+    """Arrow cuts the rows of a map task between them, and so did a slice that is full."""
+
+    def in_pieces(of: Any, batches: Any, *how: Any) -> Any:
+        return pack(of, [one.slice(at, size) for one in batches for at in range(0, one.num_rows, size)], *how)
+
+    batches = ends(trips)
+    with mock.patch.object(layout, "pack", in_pieces):
+        tuning = Tuning(offset_runs=runs, slice_rows=size)
+        check(COUNTED, batches, [[batch] for batch in batches], 2, contiguous=promise, tuning=tuning)
 
 
 def test_a_promise_that_is_broken_is_noticed() -> None:

@@ -134,13 +134,32 @@ def _slices(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
         # No records are combined, so a larger slice would not make fewer rows.
         most = layout.tuning.joined_rows
     for batch in batches:
+        if not batch.num_rows:
+            continue
+        if rows >= most and (end := _end(waiting[-1], batch)):
+            last = waiting[-1]
+            rest = [last.slice(end)] if end < last.num_rows else []
+            waiting[-1] = last.slice(0, end)
+            del last
+            yield _table(layout, waiting)
+            waiting, rows = rest, sum(one.num_rows for one in rest)
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= most:
-            yield _table(layout, waiting)
-            rows = 0
     if rows:
         yield _table(layout, waiting)
+
+
+def _end(last: pa.RecordBatch, following: pa.RecordBatch) -> int:
+    """The number of rows of `last` in front of those with the offset at which the following batch begins.
+
+    Several rows may have one offset, as behind an explode. In two slices the later ones would not see the earlier ones.
+    """
+    names = ("partition", "offset")
+    if any(name not in last.schema.names for name in names):
+        return int(last.num_rows)
+    same = [pc.fill_null(pc.equal(last[name], following[name][0]), False).to_numpy(False) for name in names]
+    others = np.flatnonzero(~np.logical_and(*same))
+    return int(others[-1]) + 1 if len(others) else 0
 
 
 def combines(layout: Layout) -> bool:
