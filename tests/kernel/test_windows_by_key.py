@@ -182,6 +182,20 @@ def test_closing_times_are_taken_when_they_are_due() -> None:
     assert not state.closing
 
 
+def test_windows_that_are_far_ahead_lie_in_few_time_buckets() -> None:
+    """Where they wait for a slow partition, each window had a time bucket of its own: an entry of the store."""
+    state = State(CountingStore(), {}, 1)
+    times = ClosingTimes.of(state, 64 * 64 * 10)
+    at = np.arange(1, 3_001) * 1_000
+    times.add(hashes(*range(3_000)), at, 0)
+    found: list[int] = []
+    for before in range(1_500, 3_001_500, 7_000):
+        assert len(state.closing) <= 128 + 2 * 128
+        found += (times.take_due(before) >> np.uint64(32)).tolist()
+        assert len(found) == before // 1_000
+    assert [*found, *(times.take_due(np.inf) >> np.uint64(32)).tolist()] == list(range(3_000))
+
+
 def test_a_time_bucket_of_many_batches_is_put_together() -> None:
     state = State(CountingStore(), {}, 1)
     times = ClosingTimes.of(state, 64 * 64 * 10)

@@ -10,6 +10,9 @@ from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, pieces
 _FEWEST_ROWS = 1_024
 """Runs that have fewer rows on average are sorted: a table for each run would cost more."""
 
+_FEWEST_TOGETHER = 64
+"""Numbers that `coarser` puts together for each distinct one, at least, if these are many."""
+
 
 def first_of_run(numbers: Ints) -> Flags:
     """Whether each number is the first of a run of equal numbers."""
@@ -44,3 +47,13 @@ def expanded(first: Ints, counts: Ints, step: int) -> Ints:
     found: Ints = np.repeat(first - (np.cumsum(counts) - counts) * step, counts)
     found += np.arange(len(found)) * step
     return found
+
+
+def coarser(numbers: Ints, most: int) -> Ints:
+    """The numbers, rounded down to multiples of a power of two of which at most `most` are distinct, or one for
+    `_FEWEST_TOGETHER` numbers: the smallest such power.
+    """
+    most, step, found = max(most, len(numbers) // _FEWEST_TOGETHER), 1, np.unique(numbers)
+    while len(found) > most:
+        step, found = 2 * step, np.unique(found // 2)
+    return numbers - numbers % step

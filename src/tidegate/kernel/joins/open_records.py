@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
+from tidegate.kernel.columns.runs import coarser
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.copies import Numbers, Run, distinct, upper_halves
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -32,9 +33,6 @@ from tidegate.kernel.tuning import Tuning
 from tidegate.spec.windows import LEFT
 
 _ORDER = ("h", "ts")
-
-_STRETCH_RECORDS = 64
-"""Records of a batch for each stretch that they are in, at least, if these are many."""
 
 
 class Closing(NamedTuple):
@@ -73,11 +71,7 @@ class OpenRecords:
         store and to drop a stretch costs as much as hundreds of records.
         """
         width = max(1, open_ms // self._tuning.open_stretches)
-        most = max(self._tuning.batch_stretches, len(times) // _STRETCH_RECORDS)
-        numbers = np.unique(times // width)
-        while len(numbers) > most:
-            width, numbers = 2 * width, np.unique(numbers // 2)
-        return times - times % width
+        return coarser(times // width, self._tuning.batch_stretches) * width
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints
 from tidegate.kernel.columns.hash64 import from_upper_half, upper_half
+from tidegate.kernel.columns.runs import coarser
 from tidegate.kernel.state.state import State
 
 _FURTHEST = 2**56
@@ -78,7 +79,8 @@ class ClosingTimes:
         narrow = np.minimum(times // self.width, _FURTHEST)
         wide = narrow // many * many
         begun = reached // self.width // many * many
-        return np.where(wide <= begun, narrow, wide)
+        # Windows that wait for a slow partition may span hours. Then buckets are wider: each is stored on its own.
+        return coarser(np.where(wide <= begun, narrow, wide), 2 * many)
 
     def _append(self, name: int, rows: pa.Table) -> None:
         known = self.logs.logs.get(name)
