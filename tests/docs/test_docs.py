@@ -64,6 +64,15 @@ def test_a_page_names_nothing_that_it_does_not_define(page: Path) -> None:
     assert read - bound - set(dir(builtins)) - given == set()
 
 
+def test_streams_of_sparks_own_kafka_source_say_where_they_begin() -> None:
+    """Unless told, Spark begins at the end of a topic: a table would lack all rows of before."""
+    code = [block.code for page in PAGES for block in blocks(page) if block.language == "python"]
+    code += [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    streams = [each for each in code if re.search(r'readStream\.format\("kafka"\)\s*\.option', each)]
+    assert len(streams) == 2
+    assert all('"startingOffsets"' in each for each in streams)
+
+
 def readme_block(part: str) -> str:
     return next(block.code for block in blocks(ROOT / "README.md") if part in block.code)
 

@@ -83,7 +83,7 @@ def table(
     Examples:
         ```python
         kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "localhost:9092")
-        changes = kafka.option("subscribe", "shop.public.users").load()
+        changes = kafka.option("subscribe", "shop.public.users").option("startingOffsets", "earliest").load()
         users = tg.debezium.table(changes, key="id", row="id long, name string")
         ```
     """
