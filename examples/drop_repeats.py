@@ -60,7 +60,9 @@ def consume(servers: str, topic: str, path: str, key: str, value: str, idle_s: f
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
     database, new = opened(path), 0
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "drop-repeats", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": servers, "group.id": "drop-repeats", "enable.auto.commit": False}
+    # Where Kafka has deleted the next records, the default goes to the end, and leaves out those behind them too.
+    consumer = Consumer({**settings, "auto.offset.reset": "error"})
     try:
         # The offsets are in the database and not in Kafka: after a crash the two could differ.
         places = dict(database.execute("SELECT partition, next FROM read"))

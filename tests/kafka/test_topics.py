@@ -304,6 +304,32 @@ def test_results_into_a_topic_and_repeats_told_apart(
     }
 
 
+def test_results_that_kafka_deleted_are_not_left_out_without_a_word(
+    client: Client, broker: Broker, tmp_path: Path
+) -> None:
+    """The consumer of the examples stops: it must not go to the end of the topic, where no result is left."""
+    kafka = pytest.importorskip("confluent_kafka")
+    admin = pytest.importorskip("confluent_kafka.admin")
+    topic, example, database = client.topic(), load("drop_repeats"), str(tmp_path / "totals.db")
+
+    def consume(*results: int) -> int:
+        client.send(
+            topic, [(0, b"A", json.dumps({"user": "A", "n": n, "row_id": str(n)}).encode(), None) for n in results]
+        )
+        found: int = example.consume(broker.servers, topic, database, key="user", value="n", idle_s=2)
+        return found
+
+    assert consume(0, 1, 2) == 3
+    client.send(topic, [(0, b"A", b"{}", None)])
+    deleted = admin.AdminClient({"bootstrap.servers": broker.servers}).delete_records(
+        [kafka.TopicPartition(topic, 0, 4)]
+    )
+    for each in deleted.values():
+        each.result()
+    with pytest.raises(kafka.KafkaException, match="_AUTO_OFFSET_RESET"):
+        consume(4)
+
+
 def test_deletions_become_tombstones(spark: SparkSession, client: Client, broker: Broker) -> None:
     """Through a topic and out into another one; both as static reads."""
     topic, out = client.topic(), client.topic(cleanup_policy="compact")
