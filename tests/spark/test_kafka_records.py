@@ -187,6 +187,14 @@ def test_a_spark_without_the_connector_says_what_to_add(spark: SparkSession) -> 
         tg.kafka.source(spark, "127.0.0.1:1", "t", key="user", value=SCHEMA)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_sink_without_the_connector_says_what_to_add(spark: SparkSession, streaming: bool) -> None:
+    """Before its query starts: a query that reads by librdkafka may have no connector so far."""
+    rows = spark.readStream.format("rate").load() if streaming else spark.range(1).withColumnRenamed("id", "value")
+    with pytest.raises(tg.TidegateError, match=r'"spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4'):
+        tg.kafka.sink(rows, "127.0.0.1:1", "t", key="value")
+
+
 @pytest.mark.parametrize("topic", ["", [], 5, ["a", None]])
 def test_a_topic_is_a_name(spark: SparkSession, topic: Any) -> None:
     with pytest.raises(tg.DefinitionTypeError, match="`topic` is"):

@@ -17,6 +17,7 @@ from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text, is_json
 from tidegate.runtime.spark.kafka.registered import Registered, bound
+from tidegate.runtime.spark.kafka.source import check_connector
 from tidegate.spec.columns import OURS, public_key
 from tidegate.spec.columns import ROW_ID as RECORDS
 
@@ -71,6 +72,7 @@ def sink(
     """
     value = bound(value, topic, "value")
     rows = records(table, key=key, value=value, headers=headers, final=final, name=name or topic)
+    check_connector(rows.sparkSession)
     settings = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
     if not rows.isStreaming:
         return rows.write.format("kafka").options(**settings)

@@ -525,13 +525,7 @@ class _Wanted:
             "subscribe": ",".join(self.topics),
             "includeHeaders": str(self.headers).lower(),
         }
-        reader = self.spark.readStream if self.streaming else self.spark.read
-        try:
-            frame = reader.format("kafka").options(**settings).load()
-            frame.schema  # noqa: B018 - on Spark Connect nothing is looked up before
-        except AnalysisException as error:
-            raise _missing(error) from error
-        return frame
+        return _loaded(self.spark.readStream if self.streaming else self.spark.read, settings)
 
     def by_librdkafka(self) -> tuple[DataFrame, Made]:
         try:
@@ -549,6 +543,21 @@ class _Wanted:
             return found.read_by(self.spark, reader, fields, {STAMP: "timestamp"})
 
         return found.frame(self.spark), made
+
+
+def check_connector(spark: SparkSession) -> None:
+    """Raise TidegateError if Spark has no Kafka connector: a writer says so only when its query starts."""
+    _loaded(spark.read, {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"})  # asks no broker
+
+
+def _loaded(reader: Any, settings: Mapping[str, str]) -> DataFrame:
+    """The DataFrame of Spark's Kafka source. Raises TidegateError if Spark has no Kafka connector."""
+    try:
+        frame: DataFrame = reader.format("kafka").options(**settings).load()
+        frame.schema  # noqa: B018 - on Spark Connect nothing is looked up before
+    except AnalysisException as error:
+        raise _missing(error) from error
+    return frame
 
 
 def _topics(topic: Any) -> list[str]:
