@@ -693,6 +693,22 @@ def test_a_checkpoint_that_a_full_disk_has_cut_off_is_named(tmp_path: Path, kind
         Log(Root(f"file:{writer.path}")).snapshot()
 
 
+def test_too_little_memory_is_no_fault_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)])
+    write_checkpoint(writer, "whole")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 400 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", full)
+    said = (
+        r"too little memory to read the file \S*/_delta_log/\S*1\.checkpoint\.parquet: malloc of size 400 failed\. Give"
+    )
+    with pytest.raises(InputError, match=said):
+        Log(Root(f"file:{writer.path}")).snapshot()
+
+
 def test_a_column_by_number_that_came_later_is_null_where_the_file_has_no_other(tmp_path: Path) -> None:
     """The file has none of the columns that are read; its rows count."""
     path = tmp_path / "old.parquet"

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidegate.errors import InputError
 from tidegate.runtime.spark.files.all_rows import all_rows
-from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.files.stores import Root, too_large
 
 LOG = "_delta_log"
 READABLE = ("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview")
@@ -189,6 +189,8 @@ class Log:
                         yield {kind: _plain(of) for kind, of in row.items() if of is not None}
         except FileNotFoundError:
             raise
+        except MemoryError as error:  # Arrow's too
+            raise too_large(self.root.named(f"{LOG}/{name}"), error) from error
         except (OSError, pa.ArrowException) as error:
             raise InputError(
                 f"The file {self.root.named(f'{LOG}/{name}')} of a checkpoint of the table cannot be read: {error}. "
