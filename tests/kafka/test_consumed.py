@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from kafka.broker import Broker
 from kafka.client import Client
 from kafka.test_topics import BATCHES, SCHEMA, Query, Twin, final, same, sent
 from spark.replay import Row
+from tidegate.runtime.spark.kafka import librdkafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 
@@ -148,6 +150,20 @@ def test_a_partition_that_comes_later(
     producer.produce(topic, "3", "A", partition=0)
     producer.flush()
     assert sorted(row["user"] for row in reading.run()) == ["A", "B"]
+
+
+def test_a_running_query_goes_on_where_its_topic_gets_more_partitions(
+    client: Client, broker: Broker, admin: AdminClient
+) -> None:
+    """Its client has asked about the topic before, and answers at first that there are no such partitions."""
+    topic, asked = client.topic(), librdkafka.Client(broker.servers)
+    assert asked.ends([topic]) == {topic: {"0": 0}}
+    for made in admin.create_partitions([NewPartitions(topic, 3)]).values():
+        made.result()
+    stop = time.monotonic() + librdkafka.ANSWER_S
+    while len(found := asked.ends([topic])[topic]) < 3:  # until the broker tells it
+        assert time.monotonic() < stop
+    assert found == {"0": 0, "1": 0, "2": 0}
 
 
 @pytest.mark.parametrize("consumer", ["spark", "librdkafka"])

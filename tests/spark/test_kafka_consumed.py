@@ -268,7 +268,17 @@ def test_a_header_whose_name_is_no_text_is_an_error_that_says_where(monkeypatch:
         librdkafka._columns([Headed(8, 1), Headed(9, 1)], ["headers"], Span("t", 0, 0, 10))
 
 
-@pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT", "_TRANSPORT"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "FENCED_LEADER_EPOCH",
+        "NOT_LEADER_FOR_PARTITION",
+        "UNKNOWN_TOPIC_OR_PART",
+        "_NOENT",
+        "_TRANSPORT",
+        "_UNKNOWN_PARTITION",
+    ],
+)
 def test_brokers_are_asked_again_while_a_partition_gets_another_leader(
     monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:

@@ -50,6 +50,8 @@ _PASSING = frozenset(
         "REPLICA_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
         "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_TOPIC_OR_PART",  # a broker does not know of a new partition yet
+        "_UNKNOWN_PARTITION",  # nor does a client that has asked about the topic before
         "_NOENT",  # no partition has a leader yet, as behind the restart of a broker
         "_TRANSPORT",
     }
