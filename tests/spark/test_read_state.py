@@ -121,6 +121,16 @@ def test_a_path_that_sparks_reader_does_not_find(spark: SparkSession, tmp_path: 
     assert rows_of(found) == shown(driver.read_state("sums"))
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "why"),
+    [("nostore://bucket/checkpoint", ".*nostore"), ("", "Can not create a Path from an empty string")],
+)
+def test_a_store_that_spark_does_not_reach_is_named(spark: SparkSession, checkpoint: str, why: str) -> None:
+    for look in (tg.read_state, reading.operators, reading.partitions):
+        with pytest.raises(tg.CheckpointError, match=f"Spark cannot look at '{checkpoint}': {why}"):
+            look(spark, checkpoint)
+
+
 def test_a_checkpoint_without_a_committed_batch(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

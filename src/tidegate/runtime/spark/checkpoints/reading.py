@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -101,10 +102,7 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
 
 def partitions(spark: SparkSession, checkpoint: str) -> int:
     """Number of shuffle partitions that a checkpoint is bound to. Raises CheckpointError if it has no state."""
-    try:
-        found = spark.read.format("state-metadata").load(checkpoint).select("numPartitions").collect()
-    except AnalysisException as error:
-        raise nothing(checkpoint) from error
+    found = _listed(spark, checkpoint, "numPartitions")
     if not found:
         raise nothing(checkpoint)
     return int(found[0][0])
@@ -147,12 +145,8 @@ def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Descri
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
     """The entries of every stateful operator that may be ours: (task, window, segment, part, parts, value)."""
     _check_path(checkpoint)
-    try:
-        listed = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorName").distinct()
-        numbers = sorted(row[0] for row in listed.collect() if row[1].startswith("transformWithState"))
-    except AnalysisException:
-        return
-    for number in numbers:
+    listed = _listed(spark, checkpoint, "operatorId", "operatorName")
+    for number in sorted(number for number, name in listed if name.startswith("transformWithState")):
         reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", LOG)
         try:
             entries = reader.load(checkpoint)
@@ -166,6 +160,32 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
             at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
             holds = [F.col("user_map_value")[name].alias(name) for name in _PART]
             yield entries.select(F.col("key")["task"].alias("task"), *at, *holds)
+
+
+def _listed(spark: SparkSession, checkpoint: str, *columns: str) -> list[Row]:
+    """These columns of Spark's list of the stateful operators in a checkpoint; empty if there is no list.
+
+    Raises CheckpointError if Spark cannot look there.
+    """
+    try:
+        return spark.read.format("state-metadata").load(checkpoint).select(*columns).distinct().collect()
+    except AnalysisException:
+        return []
+    except (Py4JJavaError, PySparkException) as error:
+        raise CheckpointError(
+            f"Spark cannot look at {checkpoint!r}: {_reason(error)}. Name the checkpointLocation as the query does, "
+            "and give the session the packages and settings of its store (--conf in the shell)."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The reason of an error in one line: of an error of Java its first cause."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).strip().split("\n")[0]
+    cause = error.java_exception
+    while (deeper := cause.getCause()) is not None:
+        cause = deeper
+    return str(cause.toString()).split("\n")[0]
 
 
 def _fields(entries: DataFrame) -> set[str]:
