@@ -104,3 +104,11 @@ def test_rows_leave_without_input_and_after_a_restart(spark: SparkSession, tmp_p
     replay._write(third)
     run = Run(replay, lambda run: len(run.rows) >= 1)
     assert [(row["key"], row["value"]) for row in run.rows] == [("D", 4)]
+
+
+def test_all_that_is_there_is_one_batch_with_available_now(spark: SparkSession, tmp_path: Path) -> None:
+    """The source that ticks does not support this trigger, so Spark sets the limits of the others aside."""
+    rows = [[{"key": "a", "value": n, "ts": n}] for n in range(3)]
+    found = Replay(spark, tmp_path, SCHEMA, limited("1 hour"), name="table").run(with_offsets(rows))
+    assert found.rows == [[]]
+    assert [batch["suppression_buffer_count_current"] for batch in found.metrics] == [1]

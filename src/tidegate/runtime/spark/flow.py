@@ -63,7 +63,8 @@ def flow(
     spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
     `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` also steps without blobs when
     the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
-    `trigger(availableNow=True)` does not end. `marks` makes blobs that every batch has besides those of its rows.
+    with `trigger(availableNow=True)` a single batch, whatever the limits of the sources. `marks` makes blobs that every
+    batch has besides those of its rows.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(each, tasks) for each in inputs])
