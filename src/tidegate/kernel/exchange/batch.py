@@ -107,15 +107,18 @@ class Batch:
         """
         dense, scattered = self._dense, self._scattered
         self._dense, self._scattered = [], []
+        kept: list[pa.Table] = []
+        late = 0
         if self.layout.op.windows is None:
             return (concat_tables(dense).drop_columns(["chunk"]) if dense else None), 0
-        kept, late = [], 0
-        for some in (*dense, *scattered):
-            rows, dropped = self._drop(some, self._before_rows(some))
-            late += dropped
-            if rows.num_rows:
-                kept.append(rows.drop_columns([name for name in ("chunk", "offset") if name in rows.schema.names]))
-        return (concat_tables(kept) if kept else None), late
+        for rows, before in ((rows, self._before_chunks(rows)) for rows in dense):
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk"])], late + dropped
+        for rows, before in ((rows, self._before_rows(rows)) for rows in scattered):
+            rows, dropped = self._drop(rows, before)
+            kept, late = [*kept, rows.drop_columns(["chunk", "offset"])], late + dropped
+        some = [rows for rows in kept if rows.num_rows]
+        return (concat_tables(some) if some else None), late
 
     def records(self) -> pa.Table | None:
         """The records (key, values, ts, seen), in the order (stream time seen, partition, offset).
@@ -294,10 +297,12 @@ class Batch:
         by = {"o:rank": by.pop("o:rank"), **by} if "o:rank" in by else {"ts": rows["ts"], **by}
         return by_columns(pa.table(by | {"offset": rows["offset"]})).to_numpy()
 
+    def _before_chunks(self, rows: pa.Table) -> Ints:
+        return self.fold.before_each[ints(rows["chunk"])]
+
     def _before_rows(self, rows: pa.Table) -> Ints:
         # No other task reads inside a dense chunk, so the stream time before its first record is enough.
-        number = ints(rows["chunk"])
-        before = self.fold.before_each[number]
+        before, number = self._before_chunks(rows), ints(rows["chunk"])
         loose = np.flatnonzero(self.fold.scattered[number])
         if not len(loose):
             return before
