@@ -475,6 +475,27 @@ def test_records_of_a_batch_lie_in_few_stretches_however_far_they_span() -> None
     assert len(np.unique(kept().stretches(many, 40))) == 100
 
 
+def test_no_stretch_begins_before_the_last_record_of_another_however_wide_it_is() -> None:
+    held = kept(batch_stretches=1)
+    for times in ([5, 130], [70, 71], [128, 300], [301], [70, 500], [420], [290, 490]):
+        for start in np.unique(starts := held.stretches(ints(*times), 40)).tolist():
+            mine = pa.array(ints(*times)[starts == start])
+            held.add(start, pa.table({"h": pa.array(np.zeros(len(mine), np.int64)), "ts": mine}))
+        bounds = [(start, log.closes) for start, log in held.index.items()]
+        assert all(one[1] < two[0] for one, two in pairwise(bounds))
+
+
+def test_records_of_one_timestamp_leave_in_order_of_arrival_however_wide_their_batches_are() -> None:
+    stream, prices = tg.stream("s", key="k", timestamp="ts"), tg.table("t", key="k", timestamp="ts", history="1 day")
+    driver = TopologyTestDriver(stream.left_join(prices, grace="40 ms"), tuning=Tuning(batch_stretches=1))
+    driver.pipe_input({"k": "A", "b": 0, "ts": 0}, "t")
+    for a, times in ((1, [128]), (2, [128, 100]), (3, [101, 128])):
+        driver.pipe_batch([{"k": "A", "a": a, "ts": ts} for ts in times], "s")
+    driver.pipe_input({"k": "B", "a": 4, "ts": 500}, "s")
+    found = [(row["a"], row["timestamp"]) for row in driver.read_output()]
+    assert found == [(2, 100), (3, 101), (1, 128), (2, 128), (3, 128)]
+
+
 @pytest.mark.parametrize("window", ["0 ms", "1 second"])
 def test_a_side_that_is_far_ahead_of_a_join_with_short_windows_has_few_stretches(window: str) -> None:
     """Each was a stretch of its own: 8,000 records of 40 minutes made 16,000 entries, and a batch took seconds."""

@@ -71,7 +71,13 @@ class OpenRecords:
         store and to drop a stretch costs as much as hundreds of records.
         """
         width = max(1, open_ms // self._tuning.open_stretches)
-        return coarser(times // width, self._tuning.batch_stretches) * width
+        starts = coarser(times // width, self._tuning.batch_stretches) * width
+        # None begins before the last record of another: records of one timestamp lie in one, in order of arrival.
+        before = self.index.floors(times)
+        names, at = np.unique(before, return_inverse=True)
+        stored = [self.index.get(name) for name in names.tolist()]
+        newest = np.array([-1 if log is None else log.closes for log in stored], np.int64)
+        return np.where((before <= times) & (starts <= newest[at]), before, starts)
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""
