@@ -321,9 +321,8 @@ def test_results_that_kafka_deleted_are_not_left_out_without_a_word(
 
     assert consume(0, 1, 2) == 3
     client.send(topic, [(0, b"A", b"{}", None)])
-    deleted = admin.AdminClient({"bootstrap.servers": broker.servers}).delete_records(
-        [kafka.TopicPartition(topic, 0, 4)]
-    )
+    deleting = admin.AdminClient({"bootstrap.servers": broker.servers})
+    deleted = deleting.delete_records([kafka.TopicPartition(topic, 0, 4)])
     for each in deleted.values():
         each.result()
     with pytest.raises(kafka.KafkaException, match="_AUTO_OFFSET_RESET"):
