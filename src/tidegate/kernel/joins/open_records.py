@@ -74,10 +74,11 @@ class OpenRecords:
         starts = coarser(times // width, self._tuning.batch_stretches) * width
         # None begins before the last record of another: records of one timestamp lie in one, in order of arrival.
         before = self.index.floors(times)
-        names, at = np.unique(before, return_inverse=True)
+        names = np.unique(before)
         stored = [self.index.get(name) for name in names.tolist()]
         newest = np.array([-1 if log is None else log.closes for log in stored], np.int64)
-        return np.where((before <= times) & (starts <= newest[at]), before, starts)
+        # A search among few names takes a tenth of the time that np.unique takes for the inverse.
+        return np.where((before <= times) & (starts <= newest[np.searchsorted(names, before)]), before, starts)
 
     def between(self, first: int, last: int) -> list[int]:
         """The stretches that may have open records from the timestamp `first` to `last`."""
