@@ -32,6 +32,7 @@ IN_MEMORY = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider", _CHANGELOG: "f
 
 FILES = "tidegate_files"
 BARE_MAP = "floor"
+BARE_OPERATOR = "bare_operator"
 SPARKS_OWN = ("spark_memory", "spark_rocksdb")
 
 Frame = Callable[[SparkSession, Path], DataFrame]
@@ -55,10 +56,10 @@ class Contestant:
     def settings_in(self, spark: SparkSession) -> dict[str, str]:
         """The settings of its query in the session of a benchmark.
 
-        As installed, queries of Spark alone write the files of a checkpoint as Spark does by default. The floor does
-        not: it bounds the queries of tidegate, so it has their settings.
+        As installed, queries of Spark alone write the files of a checkpoint as Spark does by default. Bare ones do
+        not: they bound the queries of tidegate, so they have their settings.
         """
-        if is_tuned(spark) or self.name.startswith("tidegate") or self.name == BARE_MAP:
+        if is_tuned(spark) or self.name.startswith("tidegate") or self.name in (BARE_MAP, BARE_OPERATOR):
             return self.settings
         return {**HADOOPS_OWN, **self.settings}
 

@@ -1,4 +1,5 @@
-"""Milliseconds of a micro-batch of 1,000 records: tidegate with and without its observed numbers, and Spark's own.
+"""Milliseconds of a micro-batch of 1,000 records: tidegate with and without its observed numbers, a stateful Python
+operator that does nothing, and Spark's own.
 
 `python -m benchmarks.small_batches`, with `PYTHONPATH=src` where tidegate is not installed. Final windowed totals, all
 in turns. Such a batch has little else than costs that do not depend on its rows. Decisions 0062 and 0073 quote the
@@ -17,6 +18,7 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import bare_operator
 from benchmarks.between_tasks import measure
 from benchmarks.contestant import Contestant
 from benchmarks.inputs import Shape, write
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     batches, turns = (5, 1) if options.smoke else (50, 5)
     mine = {each.name: each for each in OURS}
     contestants = mine | {f"{name}, not observed": unobserved(each) for name, each in mine.items()}
-    contestants |= {each.name: each for each in SPARK}
+    contestants |= {each.name: each for each in (bare_operator.CONTESTANT, *SPARK)}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch, session(options, more) as spark:
         files = write(Shape(100, 1_000, batches), Path(scratch))
         found = measure(spark, contestants, files, turns)

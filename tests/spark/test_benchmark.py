@@ -256,7 +256,7 @@ def test_smoke_of_checkpoint_files(smoke: Smoke, tmp_path: Path) -> None:
 def test_smoke_of_small_batches(smoke: Smoke, tmp_path: Path) -> None:
     _, report = smoke("benchmarks.small_batches", tmp_path / "report.json")
     took = report["ms_a_batch"]
-    assert {"tidegate", "tidegate, not observed", "spark_memory"} <= took.keys()
+    assert {"tidegate", "tidegate, not observed", "bare_operator", "spark_memory"} <= took.keys()
     assert all(len(turns) == 1 for turns in took.values())
 
 
