@@ -331,6 +331,14 @@ def test_configure_makes_a_session_that_check_accepts(spark: SparkSession) -> No
     config.check(spark)
 
 
+def test_a_builder_is_configured_beside_an_active_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark refuses a default of the wrong type for a setting that a session leaves alone."""
+    other = spark.newSession()
+    other.conf.unset(config.ARROW_ROWS)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: other)
+    config.configure(SparkSession.builder)
+
+
 def test_check_names_configure_when_rocksdb_is_missing(spark: SparkSession) -> None:
     other = spark.newSession()
     other.conf.set(config.PARTITIONS, "2")

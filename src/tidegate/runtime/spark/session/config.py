@@ -176,7 +176,7 @@ def _given(name: str, options: dict[str, Any], *, remote: bool) -> str:
     if name in options:
         return str(options[name])
     if (active := SparkSession.getActiveSession()) is not None:
-        return active.conf.get(name, "") or ""
+        return active.conf.get(name, None) or ""  # Spark refuses "" as the default of a number
     if remote:
         return ""
     found = re.findall(rf"(?m)(?:^|--conf)[\s=\"']*{re.escape(name)}[\s=:]+([^\s\"']+)", _said_elsewhere())
