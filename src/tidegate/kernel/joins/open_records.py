@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables, ints
-from tidegate.kernel.columns.runs import coarser
+from tidegate.kernel.columns.runs import coarser, unique
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.copies import Numbers, Run, distinct, upper_halves
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -74,7 +74,7 @@ class OpenRecords:
         starts = coarser(times // width, self._tuning.batch_stretches) * width
         # None begins before the last record of another: records of one timestamp lie in one, in order of arrival.
         before = self.index.floors(times)
-        names = np.unique(before)
+        names = unique(before)
         stored = [self.index.get(name) for name in names.tolist()]
         newest = np.array([-1 if log is None else log.closes for log in stored], np.int64)
         # A search among few names takes a tenth of the time that np.unique takes for the inverse.
