@@ -320,7 +320,8 @@ def _input(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
     is_contiguous = contiguous.reads_contiguously(frame, branch.partition, branch.offset)
-    repeats = contiguous.repeats_offsets(frame, branch.partition, branch.offset)
+    # Each question to Spark's process takes time, and nothing repeats offsets in an unbroken stretch.
+    repeats = not is_contiguous and contiguous.repeats_offsets(frame, branch.partition, branch.offset)
     if op.stream.is_source:
         columns = input_columns(op, frame)
         schema = _schema(op, frame, columns)

@@ -104,10 +104,8 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     spark: Any = spark_or_builder
     require_packages()
     use_driver_python(spark)
-    require_connector(spark.conf.get(PACKAGES, ""), spark.version)
-    # Spark 4.0 wants a default that is a number if the setting is one.
-    rows = spark.conf.get(ARROW_ROWS, None) or ""
-    for name, value in _settings(faster, spark.conf.get(PROVIDER, ""), rows).items():
+    require_connector(_set_in(spark, PACKAGES), spark.version)
+    for name, value in _settings(faster, _set_in(spark, PROVIDER), _set_in(spark, ARROW_ROWS)).items():
         spark.conf.set(name, value)
     return spark_or_builder
 
@@ -176,11 +174,16 @@ def _given(name: str, options: dict[str, Any], *, remote: bool) -> str:
     if name in options:
         return str(options[name])
     if (active := SparkSession.getActiveSession()) is not None:
-        return active.conf.get(name, None) or ""  # Spark refuses "" as the default of a number
+        return _set_in(active, name)
     if remote:
         return ""
     found = re.findall(rf"(?m)(?:^|--conf)[\s=\"']*{re.escape(name)}[\s=:]+([^\s\"']+)", _said_elsewhere())
     return found[-1] if found else earlier.setting(name) or ""
+
+
+def _set_in(spark: SparkSession, name: str) -> str:
+    """The value of a setting in a session; "" if it has none."""
+    return spark.conf.get(name, None) or ""  # Spark refuses "" as the default of a setting that is a number
 
 
 def _said_elsewhere() -> str:
