@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile(
     # The same examples every time, so that a red build is about the change and not about luck.
     "ci",
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

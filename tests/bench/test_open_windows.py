@@ -11,6 +11,7 @@ from benchmarks import open_windows
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.full
 def test_a_small_run_compares_both_versions(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

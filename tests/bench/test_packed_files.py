@@ -10,6 +10,7 @@ from benchmarks import packed_files
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.full
 def test_a_small_run_compares_both_versions(capsys: pytest.CaptureFixture[str]) -> None:
     assert packed_files.main(["--smoke", "--turns", "1", "--before", str(ROOT)]) == 0
     head, *rows = capsys.readouterr().out.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -47,15 +48,19 @@ def record(user: str, ts: int, value: Any = 1) -> Record:
 
 def largest(make: Callable[[int], tg.KTable], batches: list[list[Record]]) -> int:
     """The smallest bound that is enough for these batches."""
-    for bound in range(1, 2_000):
+
+    def is_enough(bound: int) -> bool:
         driver = TopologyTestDriver(make(bound))
         try:
             for batch in batches:
                 driver.pipe_batch(batch)
         except BufferFullError:
-            continue
-        return bound
-    raise AssertionError("more than 2000")
+            return False
+        return True
+
+    found = bisect_left(range(2_000), True, lo=1, key=is_enough)
+    assert found < 2_000
+    return found
 
 
 def most_records(batches: list[list[Record]], **arguments: Any) -> int:

@@ -8,6 +8,7 @@ know when time passed: then the bytes are bounded per row, and do not follow the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,12 @@ def layout(topology: str) -> Layout:
     return Layout(op, records(np.arange(ROWS)).schema, sorts=False)
 
 
+@cache
+def without_gaps(topology: str, tasks: int, *, random: bool = False) -> int:
+    """Bytes of records whose offsets have no gaps."""
+    return bytes_of(topology, records(np.arange(ROWS), random), tasks)
+
+
 def bytes_of(topology: str, given: pa.RecordBatch, tasks: int, contiguous: bool = False) -> int:
     packed = pack(layout(topology), [given], range(tasks), contiguous)
     return sum(len(blob) for _, blob in packed)
@@ -84,7 +91,7 @@ def bytes_of(topology: str, given: pa.RecordBatch, tasks: int, contiguous: bool 
 def test_gaps_cost_nothing_where_the_source_is_contiguous(topology: str, gaps: str, tasks: int) -> None:
     offset = GAPS[gaps]()
     for random in (False, True):
-        without = bytes_of(topology, records(np.arange(ROWS), random), tasks)
+        without = without_gaps(topology, tasks, random=random)
         found = bytes_of(topology, records(offset, random), tasks, contiguous=True)
         # The offsets need wider numbers if records travel one by one: four bytes instead of two.
         assert found <= 1.02 * without + (2 * ROWS if topology == "sessions" else 0)
@@ -97,7 +104,7 @@ def test_regular_rows_cost_about_twice_the_bytes_without_a_promise(
     topology: str, a_row: float, gaps: str, tasks: int
 ) -> None:
     """`a_row`: bytes of a row beyond. Numbers without gaps have a common step, which is left out."""
-    without = bytes_of(topology, records(np.arange(ROWS)), tasks)
+    without = without_gaps(topology, tasks)
     # Rows that travel one by one have a table of their own, which takes a kilobyte to name its columns.
     assert bytes_of(topology, records(GAPS[gaps]()), tasks) <= 2 * without + 1_024 * tasks + a_row * ROWS
 

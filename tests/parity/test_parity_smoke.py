@@ -17,7 +17,7 @@ def test_fifty_cases_agree_with_kafka_streams() -> None:
     if not (ROOT / "parity").is_dir():
         pytest.skip("parity/ is not part of this distribution")
     done = subprocess.run(
-        [sys.executable, "-m", "parity.compare", "--cases", "50", "--seed", "2024", "--seconds", "45"],
+        [sys.executable, "-m", "parity.compare", "--cases", "50", "--seed", "2024", "--seconds", "20"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,

@@ -39,6 +39,7 @@ def batches(random: Random) -> list[list[Row]]:
     )
 
 
+@pytest.mark.full
 def test_updates_of_a_large_window_before_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     *first, last = batches(Random(56))
 

@@ -34,6 +34,7 @@ def batches(random: Random) -> list[list[Row]]:
     return with_offsets([[{"k": f"k{key}", "ts": at, "x": key % 7} for key, at in batch] for batch in chosen])
 
 
+@pytest.mark.full
 def test_final_results_before_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     parts = batches(Random(59))
 

@@ -71,6 +71,7 @@ def counted(how: str) -> tuple[int, int]:
     return pages, given_back
 
 
+@pytest.mark.full
 def test_freed_memory_is_used_again_and_can_be_given_back() -> None:
     left_alone, _ = counted("leave")
     kept, given_back = counted("keep")

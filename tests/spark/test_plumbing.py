@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from seeds import first
 from spark.toys import (
     CountPack,
     CountStage,
@@ -161,7 +162,7 @@ def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
     assert {row.text for row in rows} == {f"{most},{most},5000"}
 
 
-@pytest.mark.parametrize("simplified", [False, True])
+@pytest.mark.parametrize("simplified", first(1, [False, True]))
 def test_map_tasks_and_stateful_tasks_share_their_workers(
     batches: Batches, simplified: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,19 +92,19 @@ def test_keys_that_are_expected_from_a_timer_on(spark: SparkSession, tmp_path: P
     """No record comes after the restart: each of two tasks knows its own keys nevertheless."""
     users = [f"user-{i}" for i in range(8)]
 
-    def topology(keys: list[str] | None) -> Any:
+    def topology(keys: list[str] | None, idle_advance: str) -> Any:
         def on(frame: Any) -> Any:
             order = {"partition": "partition", "offset": "offset"}
-            stream = tg.stream(frame, key="user", timestamp="ts", **order, idle_advance="20 seconds")
+            stream = tg.stream(frame, key="user", timestamp="ts", **order, idle_advance=idle_advance)
             windowed = stream.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("1 second"))
             return windowed.count(expect_keys=keys).suppress(FINAL).to_df()
 
         return on
 
-    replay = Replay(spark, tmp_path, SCHEMA, topology(None))
+    replay = Replay(spark, tmp_path, SCHEMA, topology(None, "1 hour"))
     replay._write(records(0, 0, **dict.fromkeys(users[:3], 5)))
     assert Run(replay, lambda run: run.records > 0).rows == []
-    replay.topology = topology(users)
+    replay.topology = topology(users, "1 second")
     run = Run(replay, lambda run: len(run.rows) >= len(users))
     assert run.records == 0
     assert short([row for row in run.rows if row["window"].start == 0]) == [
