@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -516,6 +518,59 @@ def test_another_table_in_its_place(tmp_path: Path) -> None:
         table.latest(start, None)
     with pytest.raises(InputError, match=r"The checkpoint is of the table the-table, and the one at .* is another"):
         writer.catalog().latest(start, None)
+
+
+@pytest.mark.parametrize("versions", [1, 3, 4, 6])
+@pytest.mark.parametrize("live", [0, 1], ids=["behind the table as it was", "behind a new version"])
+def test_a_table_that_is_made_anew_while_the_query_runs(tmp_path: Path, live: int, versions: int) -> None:
+    """However many versions it has by then: the query waited for the number behind those that it had read."""
+    writer = Writer(tmp_path / "t")
+    for n in range(3):
+        writer.append([record(n)])
+    table = writer.catalog()
+    _, end = batches(table, table.initial(), None)
+    for n in range(live):
+        writer.append([record(3 + n)])
+        _, end = batches(table, end, None)
+    shutil.rmtree(tmp_path / "t")
+    anew = Writer(tmp_path / "t")
+    for n in range(versions):
+        anew.commit(anew.add(f"anew-{n}.parquet", [record(10 + n)]))
+    with pytest.raises(
+        InputError, match=r"Version [34] of \S*, which the query has read, is (gone|another one now): the"
+    ):
+        table.latest(end, None)
+
+
+def test_a_commit_that_is_written_again_is_the_same(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    writer.append([record(0)])
+    table = writer.catalog()
+    _, end = batches(table, table.initial(), None)
+    os.utime(tmp_path / "t" / "_delta_log" / f"{1:020}.json", (1, 1))
+    assert table.latest(end, None) == end
+    writer.append([record(1)])
+    assert batches(table, end, None)[0] == [["2-0.parquet"]]
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_an_earlier_state_of_the_table_in_its_place(tmp_path: Path, lost: int) -> None:
+    """As from a backup: the next versions had the numbers of those that were read, and were passed over."""
+    writer = Writer(tmp_path / "t")
+    for n in range(4):
+        writer.append([record(n)])
+    table = writer.catalog()
+    _, end = batches(table, table.initial(), 1)
+    for n in range(2):
+        writer.append([record(4 + n)])
+    _, end = batches(table, end, None)
+    assert end["version"] == 6
+    for version in range(7 - lost, 7):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(
+        InputError, match=rf"up to version 6, and the table ends with version {6 - lost}: an earlier st"
+    ):
+        writer.catalog().latest(end, None)
 
 
 def test_a_file_that_another_writer_removes_is_gone_though_it_encodes_the_path_in_another_way(tmp_path: Path) -> None:

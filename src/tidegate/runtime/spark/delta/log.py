@@ -103,6 +103,12 @@ class Log:
         except FileNotFoundError:
             return None
 
+    def stamp(self, version: int) -> tuple[int, int | None] | None:
+        """Size and modification time of the commit of a version; None if there is no such version."""
+        store, folder = self.root.located()
+        (info,) = store.get_file_info([f"{folder.rstrip('/')}/{LOG}/{version:020}.json"])
+        return (info.size, info.mtime_ns) if info.is_file else None
+
     def versions(self) -> list[int]:
         """The versions whose commits are there."""
         return sorted(int(match[1]) for match in map(_COMMIT.fullmatch, self._names()) if match)

@@ -85,6 +85,14 @@ class Columns:
         return found
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A commit that was read, and the stamp of its file (`Log.stamp`)."""
+
+    commit: Commit
+    stamp: tuple[int, int | None] | None
+
+
 @dataclass
 class Table:
     """The files of a table, from the snapshot of the newest version on, or from the commit `starting`.
@@ -104,6 +112,8 @@ class Table:
     _last: int | None = field(default=None, init=False, repr=False)
     _snapshot: tuple[int, list[Action]] | None = field(default=None, init=False, repr=False)
     _commits: dict[int, Commit] = field(default_factory=dict, init=False, repr=False)
+    _newest: Seen | None = field(default=None, init=False, repr=False)
+    """The newest commit so far: as long as it stays the same, the log is that of this table."""
 
     def initial(self) -> Offset:
         version = self.planned if self.starting is None else self.starting
@@ -111,6 +121,7 @@ class Table:
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         self._check(start)
+        self._check_log(start)
         if start == self.initial():
             # Spark plans batch 0 now, even without files: its end says where the query begins.
             start = {**start, _BEGAN: start["version"]}
@@ -125,6 +136,8 @@ class Table:
                 left = None if left is None else left - taken
             if left == 0:
                 break
+        if self._newest is not None and (newest := max(self._commits, default=-1)) > self._newest.commit.version:
+            self._see(self._commits[newest])
         return end
 
     def stop_here(self) -> None:
@@ -248,6 +261,46 @@ class Table:
                 f"The checkpoint is of the table {place['table']}, and the one at {self.log.root.uri} is {self.table}: "
                 "it was made anew. Begin with a new checkpoint."
             )
+
+    def _check_log(self, start: Offset) -> None:
+        """Raises InputError if the log has other commits than those that were read up to `start`, under their numbers:
+        the table was made anew, or an earlier state of it was put in its place.
+        """
+        if self._newest is None:
+            self._check_reaches(start)
+            return
+        seen = self._newest.commit
+        if self.log.stamp(seen.version) == self._newest.stamp:
+            return
+        now = self.log.commit(seen.version)
+        if now is None and self.log.commit(0) is None:
+            return  # a log loses its oldest versions first
+        if now != seen:
+            raise InputError(
+                f"Version {seen.version} of {self.log.root.uri}, which the query has read, is "
+                f"{'gone' if now is None else 'another one now'}: the table was made anew, or an earlier state of it "
+                "was put in its place. Begin with a new checkpoint."
+            )
+        self._see(seen)
+
+    def _check_reaches(self, start: Offset) -> None:
+        """Raises InputError if the log ends in front of what was read up to `start`. Notes its newest commit."""
+        newest = max(self.log.versions(), default=None)
+        if newest is None:
+            return
+        # A query from the latest version on waits for the next one.
+        waits = not start["snapshot"] and start["index"] == 0
+        if start["version"] > newest + waits:
+            raise InputError(
+                f"The checkpoint has read {self.log.root.uri} up to version {start['version']}, and the table ends "
+                f"with version {newest}: an earlier state of it was put in its place. Its next versions would pass for "
+                "those that were read. Put the newest state back, or begin with a new checkpoint."
+            )
+        if (commit := self.log.commit(newest)) is not None:
+            self._see(commit)
+
+    def _see(self, commit: Commit) -> None:
+        self._newest = Seen(commit, self.log.stamp(commit.version))
 
 
 def _place(partitioned: bool) -> str:
