@@ -5,10 +5,13 @@ from __future__ import annotations
 from textwrap import indent
 
 from tidegate.instants import show_ms
-from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress
+from tidegate.plan.nodes import Changelog, Join, LateRecords, MapFilter, Outputs, Plan, Stream, Suppress, Table
+from tidegate.plan.physical import Operation
 from tidegate.plan.planner import operation
 from tidegate.spec.columns import public_key
 from tidegate.spec.joined import SIDES
+
+_STATEFUL = "transformWithStateInPandas"
 
 
 def headline(table: Plan) -> str:
@@ -48,48 +51,40 @@ def describe(table: Plan) -> str:
         return f"Late records, whole, in the operator of\n{indent(describe(table.parent), '   ')}"
     if isinstance(table, Stream):
         return "\n".join(_input_lines(table))
-    lines: list[str] = []
-    stateful = "transformWithStateInPandas"
-    depth = 0
-    op = operation(table)
-    fused, limited = op.emits == "final", bool(op.all_limits)
+    return "\n".join(_table_lines(table, operation(table)))
 
-    def add(text: str, *details: str) -> None:
-        nonlocal depth
-        lines.append(("   " * (depth - 1) + "└─ " if depth else "") + text)
-        lines.extend("   " * depth + "   " + detail for detail in details)
-        depth += 1
 
-    while isinstance(table, Suppress | MapFilter):
-        if isinstance(table, MapFilter):
-            add(str(table.step), "spark    behind the operator")
-            table = table.parent
-            continue
-        as_operator = "in the operator of the aggregation" if fused or limited else "passes everything through"
-        add(f"Suppress {table.how.name or ''}".rstrip(), f"when     {table.how}", f"spark    {as_operator}")
-        table = table.parent
+def _table_lines(table: Table, op: Operation) -> list[str]:
+    """A table, and below it what it is made of; `op` is the operator that computes it."""
+    if isinstance(table, MapFilter):
+        return [str(table.step), "   spark    behind the operator", *_below(_table_lines(table.parent, op))]
+    if isinstance(table, Suppress):
+        in_operator = op.emits == "final" or op.all_limits
+        return [
+            f"Suppress {table.how.name or ''}".rstrip(),
+            f"   when     {table.how}",
+            f"   spark    {'in the operator of the aggregation' if in_operator else 'passes everything through'}",
+            *_below(_table_lines(table.parent, op)),
+        ]
     if isinstance(table, Join):
-        lines += ["   " * (depth - 1) + line for line in (_below(_join_lines(table)) if depth else _join_lines(table))]
-        return "\n".join(lines)
+        return _join_lines(table)
     if isinstance(table, Changelog):
-        add(
+        return [
             f"Table {table.stream.name}",
-            f"key      {', '.join(public_key(table.key))}",
-            f"time     {table.stream.timestamp}",
-            *([] if table.deleted is None else [f"deleted  where {table.deleted} is true"]),
-        )
-        return "\n".join(lines)
-    add(
-        f"{'WindowedAggregate' if table.windows else 'Aggregate'} {table.materialized.name}",
-        f"columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
-        *([f"windows  {table.windows}", f"grace    {show_ms(table.windows.grace_ms)}"] if table.windows else []),
-        f"emits    {_emits(fused, table.materialized.caching, table.windows is not None)}",
-        *([] if table.expects is None else ["expects  keys that get a row in every window"]),
-        f"spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {stateful}",
-    )
-    add(f"GroupBy {', '.join(public_key(table.key))}")
-    lines += ["   " * (depth - 1) + line for line in _below(_input_lines(table.stream))]
-    return "\n".join(lines)
+            f"   key      {', '.join(public_key(table.key))}",
+            f"   time     {table.stream.timestamp}",
+            *([] if table.deleted is None else [f"   deleted  where {table.deleted} is true"]),
+        ]
+    windows, emits = table.windows, _emits(op.emits == "final", table.materialized.caching, table.windows is not None)
+    return [
+        f"{'WindowedAggregate' if windows else 'Aggregate'} {table.materialized.name}",
+        f"   columns  {', '.join(f'{name} = {a}' for name, a in table.aggregations)}",
+        *([f"   windows  {windows}", f"   grace    {show_ms(windows.grace_ms)}"] if windows else []),
+        f"   emits    {emits}",
+        *([] if table.expects is None else ["   expects  keys that get a row in every window"]),
+        f"   spark    mapInArrow ({'pre-aggregates' if op.pre_aggregates else 'packs records'}), {_STATEFUL}",
+        *_below([f"GroupBy {', '.join(public_key(table.key))}", *_below(_input_lines(table.stream))]),
+    ]
 
 
 def _join_line(join: Join) -> str:
@@ -106,7 +101,7 @@ def _join_lines(join: Join) -> list[str]:
     deleted = zip(SIDES, join.deletions, strict=True)
     lines += [f"   deleted  where {name} of the {side} side is true" for side, name in deleted if name is not None]
     lines += [f"   clock    {line}" for line in join.clock.lines()]
-    lines.append("   spark    mapInArrow (packs records of both sides), transformWithStateInPandas")
+    lines.append(f"   spark    mapInArrow (packs records of both sides), {_STATEFUL}")
     return [*lines, *(line for side in join.sides for line in _below(_input_lines(side)))]
 
 
