@@ -54,9 +54,8 @@ def byte_sizes(column: pa.Array) -> Ints:
         return byte_sizes(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _of_lists(column)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
-        return _filled(pc.binary_length(column))
-    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _filled(pc.binary_length(column))
     width = max(1, kind.bit_width // 8)
     return np.where(column.is_valid().to_numpy(zero_copy_only=False), width, 0)
