@@ -24,7 +24,7 @@ class Memory(Target):
     """A sink in memory that dies on request."""
 
     def __init__(self, output: str | None, dies: bool = False) -> None:
-        super().__init__(Rows(output, (), (), once=True, mode="append"), f"the sink {output}", None)
+        super().__init__(Rows(output, (), (), once=True, mode="append"), f"the sink {output}", None, "")
         self.taken: list[int] = []
         self.begun: list[str] = []
         self.last: Written | None = None

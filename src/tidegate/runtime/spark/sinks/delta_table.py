@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column
 from pyspark.sql.types import ArrayType, BinaryType, DecimalType, MapType, StructType
 
-from tidegate.errors import CheckpointError, DefinitionError, TidegateError
+from tidegate.errors import DefinitionError, TidegateError
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows, number_of, quoted
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
@@ -104,8 +104,8 @@ class DeltaTarget(Target):
     """A table and the rows that go there."""
 
     def __init__(self, path: str, name: str | None, rows: Rows, options: dict[str, str]) -> None:
-        super().__init__(rows, f"the Delta table {path!r}", name)
         self._path, self._options = _located(path), options
+        super().__init__(rows, f"the Delta table {path!r}", name, f"DeltaTable({self._path!r}).delete()")
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -246,7 +246,7 @@ class DeltaTarget(Target):
         table = self._table()
         if not self.rows.upserts and self._is_of_another(table, query):
             if _has_rows(table):
-                raise self._refuse_another()
+                raise self.refuse_another()
             # A commit without rows: it fails if the other query commits at the same time, which is refused from now on.
             properties = _properties({self._newest_query: number_of(query)})
             package().write_deltalake(table, _no_rows(table), mode="append", commit_properties=properties)
@@ -260,9 +260,6 @@ class DeltaTarget(Target):
         # The last commit is of a version of tidegate that did not store the newest query.
         own, of_any = (table.transaction_version(self._application(*which)) for which in ((query,), ()))
         return own is None and of_any is not None
-
-    def _refuse_another(self) -> CheckpointError:
-        return refuse_another(self.place, self.name, f"DeltaTable({self._path!r}).delete()")
 
     @property
     def _newest_query(self) -> str:
@@ -287,7 +284,7 @@ class DeltaTarget(Target):
             if _newest(table, self._application(batch.query)) >= batch.number:
                 break
             if not self.rows.upserts and self._is_of_another(table, batch.query):
-                raise self._refuse_another()
+                raise self.refuse_another()
             try:
                 with self._at_hand(rows) as files:
                     self._commit(table, batch, rows, files)

@@ -39,12 +39,13 @@ class Written:
 class Target(ABC):
     """A place that rows go to: it knows its batches, and takes each in one transaction.
 
-    place  its name in errors
-    name   tells the query from others that write there
+    place    its name in errors
+    name     tells the query from others that write there
+    emptied  the command that removes all of its rows
     """
 
-    def __init__(self, rows: Rows, place: str, name: str | None) -> None:
-        self.rows, self.place = rows, place
+    def __init__(self, rows: Rows, place: str, name: str | None, emptied: str) -> None:
+        self.rows, self.place, self.emptied = rows, place, emptied
         self.name = name or "rows"
 
     @property
@@ -91,6 +92,16 @@ class Target(ABC):
                 "lost. Run the query once more as it was, with trigger(availableNow=True), then start the new plan."
             )
         return True
+
+    def refuse_another(self) -> CheckpointError:
+        """The error if a query writes and another one has written under its name."""
+        return CheckpointError(
+            f"{self.place} has rows of another query with the name {self.name!r}, which had another checkpoint. If "
+            "this query reads its input from the start, those rows would be there twice: give the checkpoint of that "
+            f"query, or stop that query and remove all rows of the table, {self.emptied}, then start this one. If this "
+            "query goes on where that one ended, or runs beside it, or if you have removed the rows of that one alone, "
+            f'give this one a name of its own: name="{self.name}-2".'
+        )
 
     def _refuse_older(self, batch: Batch, written: Written) -> CheckpointError:
         rows = f"remove the rows that batches from {batch.number} on wrote, then give"
@@ -155,17 +166,6 @@ def _query_of(frame: DataFrame) -> str:
             "foreachBatch of a streaming query."
         )
     return query
-
-
-def refuse_another(place: str, name: str, emptied: str) -> CheckpointError:
-    """The error if a query writes and another one has written under its name; `emptied` removes all rows."""
-    return CheckpointError(
-        f"{place} has rows of another query with the name {name!r}, which had another checkpoint. If this query reads "
-        "its input from the start, those rows would be there twice: give the checkpoint of that query, or stop that "
-        f"query and remove all rows of the table, {emptied}, then start this one. If this query goes on where that one "
-        "ended, or runs beside it, or if you have removed the rows of that one alone, give this one a name of its own: "
-        f'name="{name}-2".'
-    )
 
 
 Function = Callable[[DataFrame, int], None]

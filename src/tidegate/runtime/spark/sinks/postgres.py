@@ -20,8 +20,8 @@ import pyarrow.csv as pacsv
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, TidegateError, in_one_line
-from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written, refuse_another
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
+from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows, quoted
 from tidegate.runtime.spark.sinks.postgres_types import Carried, carried, holds
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
@@ -155,8 +155,8 @@ class PostgresTarget(Target):
     """A table and the rows that go there."""
 
     def __init__(self, connection: Connection, table: tuple[str, ...], name: str | None, rows: Rows) -> None:
-        super().__init__(rows, f"the table {'.'.join(table)!r}", name)
         self._connection, self._table = connection, table
+        super().__init__(rows, f"the table {'.'.join(table)!r}", name, f"TRUNCATE {self._target}")
         self._kinds = {each.name: self._carried(each.name, each.dataType) for each in rows.fields}
 
     def _carried(self, name: str, kind: DataType) -> Carried:
@@ -273,7 +273,7 @@ class PostgresTarget(Target):
             if self.rows.upserts or not self._is_of_another(cursor, query):
                 return
             if self._has_rows(cursor):
-                raise self._refuse_another()
+                raise self.refuse_another()
             # The other query is forgotten. If it goes on, one of the two commits first, and the other one is refused.
             cursor.execute(
                 f"DELETE FROM {self._batches} WHERE target = %s AND name = %s", (self._table[-1], self.identity)
@@ -302,9 +302,6 @@ class PostgresTarget(Target):
         except package().errors.InsufficientPrivilege:
             return True
         return bool(cursor.fetchone()[0])
-
-    def _refuse_another(self) -> CheckpointError:
-        return refuse_another(self.place, self.name, f"TRUNCATE {self._target}")
 
     def _drop_stages(self, cursor: Any, query: str) -> None:
         """Remove the tables of rows that an earlier run put aside and did not take."""
@@ -349,7 +346,7 @@ class PostgresTarget(Target):
     def commit(self, batch: Batch, rows: Staged) -> None:
         with self._connection.transaction() as cursor:
             if not self.rows.upserts and self._is_of_another(cursor, batch.query):
-                raise self._refuse_another()
+                raise self.refuse_another()
             cursor.execute(
                 f"INSERT INTO {self._batches} AS b (target, name, query, batch, plan) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (target, name, query) DO UPDATE SET batch = excluded.batch, plan = excluded.plan, "
