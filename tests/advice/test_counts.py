@@ -66,7 +66,7 @@ def test_tallies_of_parts_merge_to_that_of_all(seed: int, monkeypatch: pytest.Mo
         part.number("n", many)
         values = values[many:]
         if random.random() < 0.5:
-            merged.merge([part])
+            merged.merge(part)
         else:
             merged.add_table(part.table())
     assert merged.counts("x").values.tolist() == whole.counts("x").values.tolist()

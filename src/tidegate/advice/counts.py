@@ -115,11 +115,10 @@ class Tally:
             more = together([known, more])
         self.named[name] = more if len(more.values) <= MOST_VALUES else more.rounded_up(self.exact)
 
-    def merge(self, others: Iterable[Tally]) -> Tally:
-        """Add the counts of others to this tally and return it."""
-        for other in others:
-            for name, counts in other.named.items():
-                self._add(name, counts)
+    def merge(self, other: Tally) -> Tally:
+        """Add the counts of another tally to this one and return it."""
+        for name, counts in other.named.items():
+            self._add(name, counts)
         return self
 
     def counts(self, *names: str) -> Counts:

@@ -79,11 +79,9 @@ def of_keys(
     overlap = -(-windows.size_ms // windows.advance_ms) if isinstance(windows, TimeWindows) else 1
     for chosen, low, high in _by_keys(key[0], len(key[1]), overlap):
         mine = rows if chosen is None else rows.take(pa.array(chosen))
-        of_chosen = [column if chosen is None else column[chosen] for column in (key[0], ts, seen)]
-        number, times, sees = of_chosen
-        tally.merge(
-            [_of_some(question, mine, (number - low, key[1].part(low, high)), (times, sees), points, graces, exact)]
-        )
+        number, times, sees = (column if chosen is None else column[chosen] for column in (key[0], ts, seen))
+        some = number - low, key[1].part(low, high)
+        tally.merge(_of_some(question, mine, some, (times, sees), points, graces, exact))
     _sample_state(tally, Layout(question.operation, rows.schema), rows)
     return tally
 
@@ -104,12 +102,12 @@ def _of_some(
         alerting = Alerting(Layout(question.operation, rows.schema), question.alert)
     tally = count_keys(windows, *key, *times, exact)
     if not isinstance(windows, TimeWindows):
-        return tally.merge([count_keyed(Recording.of(windows, key[0], *times), points, listed, exact, alerting, rows)])
+        return tally.merge(count_keyed(Recording.of(windows, key[0], *times), points, listed, exact, alerting, rows))
     grouped = Grouped.of(without_grace(windows), key[0], *times)
-    tally.merge([count_results(grouped, points, listed, exact)])
+    tally.merge(count_results(grouped, points, listed, exact))
     if alerting is not None:
         end = int(points.time[-1]) if len(points.time) else 0
-        tally.merge([count_alerts(alerting, rows, times[1], grouped, listed, end, exact)])
+        tally.merge(count_alerts(alerting, rows, times[1], grouped, listed, end, exact))
     return tally
 
 
