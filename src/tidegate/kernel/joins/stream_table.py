@@ -278,8 +278,7 @@ class StreamTableJoin(JoinOperator):
             last = lookup.last(wanted[old], newest[old], places[old])
             fits = (last >= 0) & (np.append(versions.times, 0)[last] <= times[old])
             found[old] = np.where(fits, last, -1)
-        deleted = np.append(versions.deleted, False)[found]
-        return np.where(deleted, -1, found)
+        return versions.rows_at(found)
 
     def _in_order(self, records: _Records, leaving: Ints) -> Any:
         """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""

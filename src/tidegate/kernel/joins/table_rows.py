@@ -77,6 +77,10 @@ class Versions:
         """The versions at these places."""
         return Versions(self.rows.take(pa.array(at)), self.times[at], self.places[at], self.deleted[at])
 
+    def rows_at(self, found: Ints) -> Ints:
+        """The `found` versions, -1 for those that say that there is no row."""
+        return np.where(np.append(self.deleted, False)[found], -1, found)
+
     def stored(self) -> pa.Table:
         """The versions as they are stored, without ids: a change needs its id only in its own batch."""
         rows = self.rows.drop_columns([ID_COLUMN]) if ID_COLUMN in self.rows.schema.names else self.rows

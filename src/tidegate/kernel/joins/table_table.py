@@ -42,9 +42,7 @@ class _Table:
 
     def before(self, codes: Ints, places: Ints) -> Ints:
         """The row that each key has before a place, -1 if it has none."""
-        found = self.lookup.last(codes, np.full(len(codes), MAX_MS), places)
-        deleted = np.append(self.versions.deleted, False)[found]
-        return np.where(deleted, -1, found)
+        return self.versions.rows_at(self.lookup.last(codes, np.full(len(codes), MAX_MS), places))
 
 
 class TableTableJoin(JoinOperator):
