@@ -21,7 +21,7 @@ from tidegate.kernel.columns.arrays import Hashes, Ints, concat_tables, ints, wi
 from tidegate.kernel.columns.runs import first_of_run, last_of_run
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
-from tidegate.kernel.state.store import Store
+from tidegate.kernel.state.store import Section, Store
 from tidegate.kernel.state.tables import TIME_BUCKETS
 from tidegate.kernel.suppress.key_index import NOWHERE, Index
 from tidegate.spec.columns import OURS
@@ -83,12 +83,12 @@ class TimeBuckets:
 
     def read(self, numbers: list[int]) -> list[pa.Table]:
         """The rows of these buckets, in the order in which they came."""
-        return [table for number in numbers for table in self._state(number).read(TIME_BUCKETS.place(number))]
+        return [table for number in numbers for table in self._state(number).read(number)]
 
     def forget(self, numbers: list[int]) -> None:
         """Remove these buckets."""
         for number in numbers:
-            self._state(number).forget(TIME_BUCKETS.place(number))
+            self._state(number).forget(number)
             del self.logs[number]
         if not self.logs:
             self.index.clear(self.store)
@@ -105,8 +105,8 @@ class TimeBuckets:
                 int(ints(mine[BUFFER_TIME]).min()), self.logs[number].base if number in self.logs else MAX_MS
             )
             state = self._state(number)
-            state.append(TIME_BUCKETS.place(number), mine)
-            self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=earliest)
+            state.append(number, mine)
+            self.logs[number] = state.logs[number]._replace(base=earliest)
         most = self.store.tuning.bucket_segments
         return [n for n in names.tolist() if self.logs[n].segments > most + n % most]
 
@@ -126,7 +126,7 @@ class TimeBuckets:
             numbers = [number for _, number in group]
             waits, rows = sum(self.logs[number].waits for number in numbers), concat_tables(self.read(numbers))
             for number in numbers:
-                self._state(number).forget(TIME_BUCKETS.place(number))
+                self._state(number).forget(number)
                 del self.logs[number]
             self.append(np.full(rows.num_rows, into), rows)
             self.logs[into] = self.logs[into]._replace(waits=waits)
@@ -167,13 +167,14 @@ class TimeBuckets:
         """Replace the rows of a bucket by `rows` of the same keys."""
         before = self.logs[number]
         state = self._state(number)
-        state.replace(TIME_BUCKETS.place(number), rows)
-        self.logs[number] = state.logs[TIME_BUCKETS.place(number)]._replace(base=before.base, waits=before.waits)
+        state.replace(number, rows)
+        self.logs[number] = state.logs[number]._replace(base=before.base, waits=before.waits)
 
     def _state(self, number: int) -> State:
-        state = State(self.store, {}, 1)
+        """The log of a bucket as the only one of a state."""
+        state = State(Section(self.store, TIME_BUCKETS), {}, 1)
         if number in self.logs:
-            state.logs[TIME_BUCKETS.place(number)] = self.logs[number]
+            state.logs[number] = self.logs[number]
         return state
 
 
