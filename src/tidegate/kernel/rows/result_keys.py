@@ -38,9 +38,10 @@ def key_hashes(layout: Layout, rows: pa.Table) -> Hashes:
     return hash_rows(rows.select(list(layout.op.key)))
 
 
-def in_order(layout: Layout, rows: pa.Table, step: Ints, since: Ints) -> pa.Array:
-    """Indices that sort rows as they leave: by step, then by (buffer time, key)."""
-    by: dict[str, Any] = {"s": step, "t": since} | {f"k:{n}": results.serial(rows[n]) for n in columns(layout)}
+def in_order(layout: Layout, rows: pa.Table, since: Ints, step: Ints | None = None) -> pa.Array:
+    """Indices that sort rows as they leave: by step, if they leave at several ones, then by (buffer time, key)."""
+    by: dict[str, Any] = {} if step is None else {"s": step}
+    by |= {"t": since} | {f"k:{n}": results.serial(rows[n]) for n in columns(layout)}
     return by_columns(pa.table(by))
 
 

@@ -118,13 +118,6 @@ class Updates:
         return entry.row
 
 
-def as_they_leave(layout: Layout, buffered: pa.Table) -> pa.Table:
-    """Entries in the order in which they leave."""
-    return buffered.take(
-        result_keys.in_order(layout, buffered, np.zeros(buffered.num_rows, np.int64), ints(buffered[BUFFER_TIME]))
-    )
-
-
 def _first_of(codes: Ints) -> Ints:
     """For each row the first row with the same code."""
     groups = Groups.of(codes)

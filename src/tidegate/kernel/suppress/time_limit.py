@@ -67,9 +67,8 @@ def suppress(
         old_values.forget(layout, state.old_values_of_limit(limit.place))
     if how.buffer.bounded:
         if buckets.logs:
-            buffered = bounded_time_limit.as_they_leave(
-                layout, concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
-            )
+            buffered = concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
+            buffered = buffered.take(result_keys.in_order(layout, buffered, ints(buffered[BUFFER_TIME])))
         made, closed_to = None if earlier else batch.made, old_values.closed_and_gone(state, earlier)
         evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, closed_to)
         buckets.forget(list(buckets.logs))
@@ -261,7 +260,7 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     buckets.forget(due)
     retained = waiting_since(both.take(pa.array(rest[0])), rest[1])
     leaving = both.take(pa.array(expired[0]))
-    order = result_keys.in_order(layout, leaving, expired[1], expired[2])
+    order = result_keys.in_order(layout, leaving, expired[2], expired[1])
     evicted = Evicted(leaving.take(order), expired[2][order], clocks[expired[1][order]])
     del waited, both, steps, codes, expired, rest, leaving  # the index needs their memory
     full += buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)

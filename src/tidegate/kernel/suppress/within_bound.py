@@ -59,10 +59,10 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
     if exceeds(how.buffer.share(state.task, state.tasks), *most):
         return None
     leaving = both.take(pa.array(expired_rows))
-    order = result_keys.in_order(layout, leaving, expired_steps, expired_since)
+    order = result_keys.in_order(layout, leaving, expired_since, expired_steps)
     evicted = Evicted(leaving.take(order), expired_since[order], clocks[expired_steps[order]])
     keys = both.select(result_keys.columns(layout)).take(pa.array(rest_rows))
-    at = np.asarray(result_keys.in_order(layout, keys, np.zeros(len(rest_rows), np.int64), rest_since))
+    at = np.asarray(result_keys.in_order(layout, keys, rest_since))
     rows = rest_rows[at]
     return Outcome(evicted, buffer_entries.staying(both, rows, first[rows], rest_since[at], sizes[rows]), most)
 

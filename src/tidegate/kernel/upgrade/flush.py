@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -204,7 +203,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
         if way is None:  # no row waited
             continue
         output, applied = way
-        rows = rows.take(result_keys.in_order(shape, rows, np.zeros(rows.num_rows, np.int64), ints(rows[BUFFER_TIME])))
+        rows = rows.take(result_keys.in_order(shape, rows, ints(rows[BUFFER_TIME])))
         following = range(one.number + 1, len(output.limits))
         to = next((n for n in following if len(output.steps_before(n)) >= applied), len(output.limits))
         left = output.steps_before(to)[applied:]
