@@ -70,7 +70,7 @@ def join_streams(left: Stream, right: Stream, windows: Any, asked: Asked) -> Joi
             f"`windows` is {windows!r}. Use JoinWindows, for example "
             'JoinWindows.of_time_difference_and_grace("5 minutes", "1 minute").'
         )
-    _check_keys(left.key, left.name, right.key, right.name)
+    _check_keys(left, right)
     alone = same(left, right)
     joined = StreamStream(windows=windows, self_join=alone, **asked.checked(left.key))
     _check_columns(joined, left, right)
@@ -88,7 +88,7 @@ def join_streams(left: Stream, right: Stream, windows: Any, asked: Asked) -> Joi
 def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked) -> Join:
     """The join of a stream with a table (`KStream.join`)."""
     right, deleted = table_input(table)
-    _check_keys(left.key, left.name, right.key, right.name)
+    _check_keys(left, right)
     fields = asked.checked(left.key)
     if fields["how"] == OUTER:
         raise DefinitionError(
@@ -118,7 +118,7 @@ def join_table(left: Stream, table: Table, grace: Duration | None, asked: Asked)
 def join_tables(left: Table, right: Table, asked: Asked) -> Join:
     """The join of two tables (`KTable.join`)."""
     (one, gone), (other, others_gone) = table_input(left), table_input(right)
-    _check_keys(one.key, one.name, other.key, other.name)
+    _check_keys(one, other)
     checked, histories = asked.checked(one.key), (_history_of(left), _history_of(right))
     caching = asked.materialized is None or asked.materialized.caching
     joined = TableTable(caching=caching, histories=histories, **checked)
@@ -171,14 +171,15 @@ def forwarded(node: Stream, key: tuple[str, ...]) -> Stream:
     )
 
 
-def _check_keys(left: tuple[str, ...], left_name: str, right: tuple[str, ...], right_name: str) -> None:
-    if left != right:
+def _check_keys(left: Stream, right: Stream) -> None:
+    """Raise DefinitionError if the sides have different key columns, or one with a reserved name."""
+    if left.key != right.key:
         raise DefinitionError(
-            f"join: the key of {left_name!r} is {', '.join(public_key(left))} and that of {right_name!r} "
-            f"{', '.join(public_key(right))}. "
-            "Records meet by key: use select_key, so that the columns have one name."
+            f"join: the key of {left.name!r} is {', '.join(public_key(left.key))} and that of {right.name!r} "
+            f"{', '.join(public_key(right.key))}. Records meet by key: use select_key, so that the columns have one "
+            "name."
         )
-    check_key(left)
+    check_key(left.key)
 
 
 def _clock_of(node: Stream) -> Clock:

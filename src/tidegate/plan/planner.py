@@ -89,8 +89,8 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     limits, after = _steps(table)
     named = next((how.name for how in suppressions if how.name), DEFAULT_STORE)
     limits = tuple(replace(limit, store=named) for limit in limits) if len(limits) == 1 else _placed(limits)
-    own = (store, *(stores_of_sides(store) if isinstance(aggregate, Join) else ()))
-    _check_stores(own, [limit.store for limit in limits] or ([named] if suppressions else []))
+    behind = [limit.store for limit in limits] or ([named] if suppressions else [])
+    _check_stores(store, behind, joins=isinstance(aggregate, Join))
     if isinstance(aggregate, Join):
         op = _of_join(aggregate)
         limits, after = _behind_values(op.after, limits, after)
@@ -131,14 +131,15 @@ def _placed(limits: Iterable[Limit]) -> tuple[Limit, ...]:
     )
 
 
-def _check_stores(own: tuple[str, ...], suppressions: list[str]) -> None:
-    """Raise DefinitionError if two stores of an operator have one name; `own`: those in front of its suppressions."""
+def _check_stores(store: str, suppressions: list[str], *, joins: bool) -> None:
+    """Raise DefinitionError if two stores of the operator `store` have one name; a join has one for each side too."""
     twice = next((name for n, name in enumerate(suppressions) if name in suppressions[:n]), None)
     if twice is not None:
         raise DefinitionError(
             f"Two suppressions of one operator are both called {twice!r}, so that their stores and metrics cannot be "
             'told apart. Name one of them otherwise: .with_name("name").'
         )
+    own = (store, *(stores_of_sides(store) if joins else ()))
     twice = next((name for name in own if name in suppressions), None)
     if twice is not None:
         raise DefinitionError(
@@ -237,8 +238,7 @@ def _together(outputs: Outputs) -> Operation:
     limits = tuple(limit for output in all_outputs for limit in output.limits)
     if len(limits) > 1:
         limits = _placed(limits)
-        own = (first.name, *(() if first.joined is None else stores_of_sides(first.name)))
-        _check_stores(own, [limit.store for limit in limits])
+        _check_stores(first.name, [limit.store for limit in limits], joins=first.joined is not None)
         rest = iter(limits)
         all_outputs = tuple(replace(output, limits=tuple(next(rest) for _ in output.limits)) for output in all_outputs)
     kinds = {output.kind for output in all_outputs} - {"late"}
