@@ -137,7 +137,8 @@ def _on_spark(
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
-    processor = _Processor(stage, {}, operator.layout.op.uses_timers, operator.layout.tuning)
+    wakes, tuning = operator.layout.op.uses_timers, operator.layout.tuning
+    processor = _Processor(stage, {}, partitions=1, wakes=wakes, tuning=tuning)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     key = (task_numbers(operator.tasks)[task],)

@@ -88,6 +88,20 @@ def test_small_sizes_are_those_of_the_kernel() -> None:
     assert {Case(seed).tuning == DEFAULT for seed in range(40)} == {True, False}
 
 
+def test_small_sizes_cut_the_values_of_spark_s_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: set[int] = set()
+    whole = attempts._whole
+
+    def looked_at(version: Version) -> None:
+        parts.update(part for _, _, part in version.data)
+        whole(version)
+
+    monkeypatch.setattr(attempts, "_whole", looked_at)
+    for seed in range(12):
+        run(Case(seed))
+    assert max(parts) > 0
+
+
 # -- what is wrong on purpose ----------------------------------------------------------------------------------------
 
 
