@@ -6,6 +6,8 @@ import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
@@ -145,3 +147,22 @@ def test_windows_are_to_scale(windows: Any, rows: list[list[tuple[int, int, str]
 def test_an_unknown_format(format: Any, shown: str) -> None:
     with pytest.raises(tg.DefinitionError, match=rf"`format` is {shown}. Use one of 'text', 'mermaid', 'svg'."):
         counts().describe(format)
+
+
+def test_a_join_shows_the_columns_of_its_rows() -> None:
+    """As its text does: the suffixes of equal names or the value joiner, and the versions that tables keep."""
+    schema = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+    one, other = (tg.stream(name, key="k", timestamp="ts", schema=schema, stream_time="max") for name in ("a", "b"))
+    tables = [tg.table(name, key="k", timestamp="ts", schema=schema, history="1 hour") for name in ("c", "d")]
+    summed = {"sum": pc.field("left", "v") + pc.field("right", "v")}
+    for joined, lines in (
+        (one.join(other, JOIN, value_joiner=summed), ["inner join", f"values value_joiner(sum = {summed['sum']})"]),
+        (one.join(other, JOIN, suffixes=("_a", "_b")), ["inner join", "suffixes '_a' and '_b'"]),
+        (
+            tables[0].join(tables[1], suffixes=("_c", "_d")),
+            ["inner join of tables", "left versions of 1 hour", "right versions of 1 hour", "suffixes '_c' and '_d'"],
+        ),
+    ):
+        box = next(box for box in boxes(joined.node) if box.title.startswith("join"))
+        assert list(box.details[: len(lines)]) == lines
+        assert lines[-1].partition("(")[0] in joined.describe("mermaid")

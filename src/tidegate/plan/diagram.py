@@ -166,7 +166,7 @@ class _Boxes:
 def _of_operation(op: Operation) -> tuple[str, tuple[str, ...], Windows | JoinWindows | None]:
     if op.joined is not None:
         windows = op.joined.windows if isinstance(op.joined, StreamStream) else None
-        return f"join {op.name}", (_without_windows(op.joined),), windows
+        return f"join {op.name}", _how(op.joined), windows
     if not op.aggregations:
         return f"table {op.name}", (f"key {_listed(op.key)}",), None
     return _aggregated(op, op.name)
@@ -183,11 +183,13 @@ def _aggregated(op: Operation, name: str) -> tuple[str, tuple[str, ...], Windows
 def _of_join(join: Join) -> tuple[str, tuple[str, ...], JoinWindows | None]:
     windows = join.joined.windows if isinstance(join.joined, StreamStream) else None
     clock = tuple(f"clock {line}" for line in join.clock.lines())
-    return f"join {join.name}", (_without_windows(join.joined), f"by {_listed(join.key)}", *clock), windows
+    return f"join {join.name}", (*_how(join.joined), f"by {_listed(join.key)}", *clock), windows
 
 
-def _without_windows(joined: Joined) -> str:
-    return f"{joined.how} join" if isinstance(joined, StreamStream) else str(joined)
+def _how(joined: Joined) -> tuple[str, ...]:
+    """Lines about a join without its windows: the kind, and what else it shows, such as the columns of its rows."""
+    kind = f"{joined.how} join" if isinstance(joined, StreamStream) else str(joined)
+    return kind, *(f"{name} {said}" for name, said in joined.shown.items() if name not in ("windows", "grace", "row"))
 
 
 def _listed(key: Sequence[str]) -> str:
