@@ -60,6 +60,18 @@ def test_a_filtered_record_does_nothing_not_even_to_stream_time(predicate: Any) 
     assert driver.drops == dict.fromkeys(driver.drops, 0)
 
 
+@pytest.mark.parametrize(
+    "step", [lambda s, five: s.filter(pc.field("v") > five), lambda s, five: s.map_values({"v": pc.field("v") * five})]
+)
+def test_a_whole_number_beside_a_decimal_is_written_as_a_decimal(step: Any) -> None:
+    """Arrow takes a bare 5 for a decimal of three digits, which its own long does not fit."""
+    kinds = pa.schema({"k": pa.string(), "ts": pa.int64(), "v": pa.decimal128(12, 2)})
+    with pytest.raises(tg.AggregationError, match=r'Beside a decimal write .*: Decimal\("5"\) or 5\.0, and not 5\.$'):
+        piped(step(events(schema=kinds), 5), record("a", Decimal("7.25"), 1))
+    for five in (Decimal(5), 5.0):
+        assert len(piped(step(events(schema=kinds), five), record("a", Decimal("7.25"), 1))) == 1
+
+
 def test_a_null_matches_no_expression() -> None:
     assert piped(events().filter(pc.field("v") > 1), record("a", None, 0), record("a", 2, 1)) == [record("a", 2, 1)]
 

@@ -20,7 +20,7 @@ from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import finish
 from tidegate.spec.columns import END, START, public_name
-from tidegate.spec.steps import computed, is_expression, refusal_of
+from tidegate.spec.steps import computed, is_expression, refusal_of, why_refused
 
 Predicate = str | Callable[[pa.Table], Any] | Any
 """Text such as "n < 10 and region == 'EU'", an expression of pyarrow.compute, or a function of a table."""
@@ -60,10 +60,9 @@ class Alerting:
         predicate = expression(self.predicate) if isinstance(self.predicate, str) else self.predicate
         if is_expression(predicate):
             if (problem := refusal_of(predicate, shown.schema)) is not None:
-                why = " ".join(str(problem).split())
                 raise DefinitionError(
-                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {why}. The columns of a result are "
-                    f"{', '.join(shown.schema.names)}."
+                    f"`alert` is {str(self.predicate)!r}, which cannot be computed: {why_refused(problem)}. The "
+                    f"columns of a result are {', '.join(shown.schema.names)}."
                 )
             found: Any = computed(predicate, shown)
         else:

@@ -261,6 +261,17 @@ def refusal_of(expression: Any, schema: Any) -> Exception | None:
     return None
 
 
+def why_refused(error: Exception) -> str:
+    """Arrow's reason for an error of `computed`, in one line; of a whole number beside a decimal also what to write.
+
+    Arrow takes a written 5 for the narrowest integer, and then for a decimal of three digits, which no long fits.
+    """
+    said = str(error).partition("\n")[0]
+    if "Precision is not great enough" in said:
+        return f'{said}. Beside a decimal write a whole number as a decimal: Decimal("5") or 5.0, and not 5'
+    return said
+
+
 def no_such_field(error: Exception, columns: Sequence[str]) -> str | None:
     """The name of the column that Arrow did not find among `columns`; None if `error` is about something else."""
     name = next(iter(no_such_fields(error)), None)

@@ -43,6 +43,7 @@ from tidegate.spec.steps import (
     is_expression,
     no_such_field,
     takes_key,
+    why_refused,
 )
 from tidegate.spec.types import LIKELY, arrow_type
 
@@ -296,7 +297,7 @@ def _evaluated(step: Step, expression: Any, rows: pa.Table) -> pa.ChunkedArray:
     except _REFUSALS as error:
         if (found := _of_unknown(expression, rows)) is not None:
             return found
-        said = str(error).partition("\n")[0]
+        said = why_refused(error)
         missing = no_such_field(error, rows.schema.names)
         raise _cannot(step, said if missing is None else f"{_no_column(missing, rows)} ({said})") from None
 
