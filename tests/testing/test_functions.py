@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from tidegate.testing import TopologyTestDriver
 SECONDS = tg.TimeWindows.of_size_with_no_grace("1 second")
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
 EVERY = tg.Materialized.as_("every").with_caching_disabled()
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 
 
 def grouped(**stream: Any) -> tg.KGroupedStream:
@@ -232,6 +233,53 @@ def test_a_value_of_another_type_is_refused_in_any_cut(case: str, size: int) -> 
     message = str(caught.value)
     for part in (" gave ", "for key ('A',), window starting at 0 ms, which is not a ", "declare another `type`."):
         assert part in message
+
+
+class Pair(NamedTuple):
+    b: str
+    a: int
+
+
+INITIALS: dict[str, tuple[Any, Any]] = {
+    "an integer of numpy for a decimal": (pa.decimal128(12, 2), lambda: np.int64(0)),
+    "a decimal for a double": ("double", lambda: Decimal("0.5")),
+    "an integer that a double keeps": ("double", lambda: 2**60),
+    "a day for a timestamp": ("timestamp", lambda: dt.date(2026, 1, 1)),
+    "a named tuple in another order": (PAIR, lambda: Pair(b="x", a=1)),
+    "an iterator": ("array<long>", lambda: iter((1, 2))),
+    "a dict for a map": (pa.map_(pa.string(), pa.int64()), lambda: {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("case", INITIALS)
+@pytest.mark.parametrize("bound", ["max_bytes", "max_records"])
+@pytest.mark.parametrize("closes", [False, True], ids=["limit", "close"])
+def test_an_initial_value_in_front_of_a_bounded_buffer_is_converted_too(case: str, bound: str, closes: bool) -> None:
+    kind, initializer = INITIALS[case]
+    buffer = getattr(tg.BufferConfig, bound)(1_000)
+
+    def suppressed(buffer: Any) -> tg.KTable:
+        table = grouped().windowed_by(SECONDS).aggregate(initializer, lambda k, r, a: a, type=kind, name="out")
+        if closes:
+            return table.suppress(tg.Suppressed.until_window_closes(buffer))
+        return table.suppress(tg.Suppressed.until_time_limit("5 ms", buffer, clock="stream"))
+
+    piped = [*records(1, 2), {"k": "B", "ts": 2_000, "v": 3}]
+    wanted = out(suppressed(tg.BufferConfig.unbounded()), piped, 1)
+    assert [row["k"] for row in wanted] == ["A"]
+    assert out(suppressed(buffer.shut_down_when_full()), piped, 1) == wanted
+
+
+def test_another_initializer_on_a_bounded_buffer_gives_a_value_of_the_type() -> None:
+    def strict(initializer: Any) -> tg.KTable:
+        table = grouped().windowed_by(SECONDS).aggregate(initializer, lambda k, r, a: a + 1, type="long")
+        return table.suppress(tg.Suppressed.until_window_closes(tg.BufferConfig.max_bytes(1_000).shut_down_when_full()))
+
+    driver = TopologyTestDriver(strict(int))
+    driver.pipe_batch(records(1))
+    again = TopologyTestDriver(strict(lambda: 0.5), driver.state())
+    with pytest.raises(tg.AggregationError, match=r"The initializer of .* gave 0\.5 \(float\), which is not a int64"):
+        again.pipe_batch(records(1))
 
 
 def test_what_a_merger_and_a_subtractor_return_is_checked() -> None:

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import BufferFullError
+from tidegate.errors import AggregationError, BufferFullError
 from tidegate.kernel.columns.arrays import Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import previous_rows
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.closing import close_of_starts, is_closed
+from tidegate.kernel.rows.conversion import MISFITS, converter
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics
@@ -182,13 +183,25 @@ def initial(layout: Layout) -> list[pa.Array]:
     if layout.shape or nothing or not layout.op.aggregations:
         return [pa.nulls(1, kind) for kind in kinds]
 
-    def of(aggregation: Any) -> Any:
+    def of(aggregation: Any, kind: pa.DataType) -> Any:
         if isinstance(aggregation, Fold):
-            return aggregation.initializer()
+            return _initially(aggregation, kind)
         counts = isinstance(aggregation, Aggregate) and aggregation.function == "count"
         return 0 if counts else None
 
-    return [pa.array([of(a)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+    return [pa.array([of(a, kind)], kind) for (_, a), kind in zip(layout.op.aggregations, kinds, strict=True)]
+
+
+def _initially(fold: Fold, kind: pa.DataType) -> Any:
+    """The initializer's value as a column of `kind` stores it."""
+    value = fold.initializer()
+    try:
+        return converter(kind)(value)
+    except MISFITS as error:
+        raise AggregationError(
+            f"The initializer of {fold} gave {value!r} ({type(value).__name__}), which is not a {kind}: {error}. "
+            "Nothing of this batch was emitted or stored. Return that type, or declare another `type`."
+        ) from error
 
 
 def repeated(columns: list[pa.Array], rows: int) -> list[pa.Array]:
