@@ -346,6 +346,51 @@ def test_values_in_names_of_folders(spark: SparkSession, tmp_path: Path, format:
     assert str(row["days"]) == "2026-01-02"
 
 
+@pytest.mark.parametrize("format", first(1, ["json", "parquet"]))
+def test_a_folder_with_a_value_that_comes_while_the_query_runs(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    """The column was null in records of lines."""
+    (tmp_path / "in").mkdir()
+
+    def days() -> DataFrame:
+        stream = files(spark, tmp_path / "in", format, 1, schema=SCHEMA + ", day date")
+        frame: DataFrame = stream.group_by_key().agg(day=tg.last("day")).to_df()
+        return frame
+
+    early = days()
+    write(tmp_path / "in" / "Day=2026-01-01" / f"0.{format}", [record(0)])
+    with pytest.raises(
+        StreamingQueryException, match=rf"InputError: The file \S*0\.{format} lies in a folder Day=\.\.\."
+    ):
+        drained(early, tmp_path / "checkpoint")
+    [[row]] = drained(days(), tmp_path / "checkpoint")
+    assert str(row["day"]) == "2026-01-01"
+
+
+@pytest.mark.parametrize("name", ["1.json", "day=2026-01-01/1.json.lz4"])
+def test_a_file_that_cannot_be_read_under_its_name_is_in_no_planned_batch(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """A planned batch needs the file under its name: the query could not go on when it had been moved."""
+    folder, right = tmp_path / "in", tmp_path / "in" / "day=2026-01-01"
+    write(right / "0.json", [record(0)])
+
+    def total() -> DataFrame:
+        stream = files(spark, folder, "json", 1, schema=SCHEMA + ", day date")
+        frame: DataFrame = stream.group_by_key().agg(n=tg.count()).to_df()
+        return frame
+
+    drained(total(), tmp_path / "checkpoint")
+    write(folder / "1.json", [record(1)], NS + 1)
+    (folder / "1.json").rename(folder / name)
+    with pytest.raises(StreamingQueryException, match=r"lies in no folder day=\.\.\.|is compressed as \.lz4"):
+        drained(total(), tmp_path / "checkpoint")
+    (folder / name).rename(right / "1.json")
+    [[row]] = drained(total(), tmp_path / "checkpoint")
+    assert row["n"] == 2
+
+
 @pytest.mark.parametrize("odd", [False, True], ids=["plain", "odd"])
 @pytest.mark.parametrize("format", first(1, FORMATS))
 def test_names_of_folders_have_any_case_and_dots(spark: SparkSession, tmp_path: Path, format: str, odd: bool) -> None:

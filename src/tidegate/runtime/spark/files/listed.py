@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from tidegate.errors import InputError, TidegateError
+from tidegate.runtime.spark.files.stores import Root, check_compression
 from tidegate.runtime.spark.files.times import in_zone
 from tidegate.runtime.spark.session import config
 
@@ -79,6 +80,41 @@ class Catalog(Protocol):
         """The files between two offsets of `initial` and `latest`; the same files at every call."""
 
 
+Check = Callable[[Listed], None]
+"""Raises InputError for a file that cannot be read, before a batch is planned with it (`Listing`)."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Checks the names of a file and of its folders.
+
+    folders  the columns in names of folders
+    in_files the columns in files
+    cased    whether names that differ by case alone are different columns
+    lines    whether the files have lines: their readers need all `folders`, those of columns only what the plan reads
+    """
+
+    root: Root
+    folders: tuple[str, ...]
+    in_files: frozenset[str]
+    cased: bool
+    lines: bool
+
+    def __call__(self, listed: Listed) -> None:
+        name = self.root.named(listed.path)
+        if self.lines:
+            check_compression(name)
+            for folder in self.folders:
+                value_in(listed.folders, folder, name)
+        in_files = self.in_files if self.cased else {each.lower() for each in self.in_files}
+        for folder in listed.folders:
+            if (folder if self.cased else folder.lower()) in in_files:
+                raise InputError(
+                    f"The file {name} lies in a folder {folder}=..., and no file did so when the stream was made: the "
+                    "column would be read from the file. Start the query again, and it is the value in the name."
+                )
+
+
 def folder_values(values: str | None) -> Mapping[str, str | None]:
     """The values of folders in a row of the listing."""
     return json.loads(values) if values else {}
@@ -91,7 +127,10 @@ def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str |
     for name, value in folders.items():
         if name.lower() == folder.lower():
             return value
-    raise InputError(f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one.")
+    raise InputError(
+        f"The file {file} lies in no folder {folder}=..., as the others do. Move it into one, or give `schema` without "
+        f"{folder!r}, and start the query again."
+    )
 
 
 def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: str) -> pa.Scalar:
@@ -117,8 +156,8 @@ def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: st
         ) from error
 
 
-def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataFrame:
-    """The files of `catalog` as a streaming DataFrame (`LISTING`), at most `limit` in a micro-batch.
+def streaming(spark: SparkSession, catalog: Catalog, limit: int | None, check: Check | None = None) -> DataFrame:
+    """The files of `catalog` as a streaming DataFrame (`LISTING`), at most `limit` in a micro-batch, each checked.
 
     Raises TidegateError before Spark 4.2.
     """
@@ -133,7 +172,7 @@ def streaming(spark: SparkSession, catalog: Catalog, limit: int | None) -> DataF
     if spark not in _knowing:
         spark.dataSource.register(Source)
         _knowing.add(spark)
-    made = b64encode(pickle.dumps((Listing, catalog, limit, config.cores(spark) or _TASKS))).decode()
+    made = b64encode(pickle.dumps((Listing, catalog, limit, config.cores(spark) or _TASKS, check))).decode()
     return spark.readStream.format(FORMAT).schema(LISTING_FIELDS).option(_ALL, made).load()
 
 

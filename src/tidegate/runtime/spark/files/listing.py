@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from tidegate.runtime.spark.files.listed import Catalog, Listed, Offset, rows, stretches
+from tidegate.runtime.spark.files.listed import Catalog, Check, Listed, Offset, rows, stretches
 from tidegate.runtime.spark.worker.garbage import spare_modules
 
 
@@ -23,14 +23,19 @@ class _Task(InputPartition):
 class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark's interface of a source: it gives offsets in a process of the driver, and paths of files in workers."""
 
-    def __init__(self, catalog: Catalog, limit: int | None, tasks: int) -> None:
-        self._catalog, self._limit, self._tasks = catalog, limit, tasks
+    def __init__(self, catalog: Catalog, limit: int | None, tasks: int, check: Check | None = None) -> None:
+        self._catalog, self._limit, self._tasks, self._check = catalog, limit, tasks, check
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return self._catalog.initial()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        return self._catalog.latest(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
+        end = self._catalog.latest(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
+        if (check := self._check) is not None:
+            # A batch that is planned needs each of its files for good, under its name.
+            for each in self._catalog.between(start, end):
+                check(each)
+        return end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxFiles(self._limit)

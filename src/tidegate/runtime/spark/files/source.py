@@ -21,7 +21,7 @@ from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.folder import Folder
 from tidegate.runtime.spark.files.glob import names_like
 from tidegate.runtime.spark.files.lines import VALUE
-from tidegate.runtime.spark.files.listed import PATH
+from tidegate.runtime.spark.files.listed import PATH, Places
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
@@ -249,7 +249,9 @@ class _Wanted:
         in_folders = StructType([each for each in fields.fields if self._cased(each.name) in folders])
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         zone = formats.option(self.options, formats.ZONE, self._zone)
-        found = Source(root, self._listing(folder), own, in_folders, names, self.ordered, zone)
+        cased = is_case_sensitive(self.spark)
+        places = Places(root, tuple(in_folders.names), frozenset(own.names), cased, self.format in LINES)
+        found = Source(root, self._listing(folder, places), own, in_folders, names, self.ordered, zone)
         if self.format in COLUMNAR and not own.names:
             raise DefinitionError(
                 f"All columns of `schema`, {', '.join(in_folders.names)}, are in names of folders, and the number of "
@@ -285,10 +287,10 @@ class _Wanted:
         """The name as Spark compares it with others."""
         return name if is_case_sensitive(self.spark) else name.lower()
 
-    def _listing(self, folder: Folder) -> DataFrame:
+    def _listing(self, folder: Folder, places: Places) -> DataFrame:
         if not self.streaming:
             return listed.static(self.spark, folder)
-        return listed.streaming(self.spark, folder, most_files(self.options))
+        return listed.streaming(self.spark, folder, most_files(self.options), places)
 
     def _zone_of_times(self) -> str | None:
         """The zone in which Spark's reader of ORC takes times of a wall clock: the JVM's. None for other formats."""

@@ -84,14 +84,20 @@ def _store(scheme: str, authority: str) -> Any:
     return fs.FileSystem.from_uri(uri)[0]
 
 
-@contextmanager
-def _decompressed(file: Any, name: str) -> Iterator[Any]:
+def check_compression(name: str) -> str:
+    """The ending of a file's name, which says how the file is compressed. Raises InputError for a way of Hadoop's."""
     ending = name[name.rfind(".") :].lower() if "." in name else ""
     if ending in _HADOOPS_OWN:
         raise InputError(
             f"The file {name} is compressed as {ending}, which only Hadoop reads. Write .gz, .bz2 or .zst, or use "
             "tg.stream over Spark's reader, spark.readStream."
         )
+    return ending
+
+
+@contextmanager
+def _decompressed(file: Any, name: str) -> Iterator[Any]:
+    ending = check_compression(name)
     if ending == ".gz":
         with gzip.GzipFile(fileobj=file) as plain:
             yield plain
