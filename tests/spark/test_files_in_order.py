@@ -996,6 +996,24 @@ def test_a_batch_that_is_run_again_has_the_same_files(tmp_path: Path) -> None:
         again.between({**again.initial(), "taken": 1}, end)
 
 
+def test_a_checkpoint_of_a_source_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """As where Parquet is read in order from some restart on; a bare KeyError came."""
+    from tidegate.runtime.spark.files.listing import Listing  # Spark 4.2 or later
+
+    touched(tmp_path, "0")
+    folder = Folder(Root(f"file:{tmp_path}"))
+    _, end = run(folder, folder.initial(), 1)
+    of_table = {"table": "t", "version": 0, "index": 0, "snapshot": True, "taken": 0}
+    listing = Listing(folder, 1, 1)
+    for offset in (end, listing.initialOffset()):
+        assert listing.latestOffset(offset, listing.getDefaultReadLimit()) == end
+    for other in ({"logOffset": 3}, of_table):
+        with pytest.raises(InputError, match=r"The checkpoint has the offset \{.* of a source of another kind"):
+            listing.latestOffset(other, listing.getDefaultReadLimit())
+        with pytest.raises(InputError, match="Make the stream as it was"):
+            listing.partitions(other, other)
+
+
 def test_until_what_is_there_now(tmp_path: Path) -> None:
     touched(tmp_path, "0")
     folder = Folder(Root(f"file:{tmp_path}"))

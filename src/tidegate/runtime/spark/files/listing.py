@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from tidegate.errors import InputError, in_one_line
 from tidegate.runtime.spark.files.listed import Catalog, Check, Listed, Offset, rows, stretches
 from tidegate.runtime.spark.worker.garbage import spare_modules
 
@@ -30,6 +31,7 @@ class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._catalog.initial()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        self._check_kind(start)
         end = self._catalog.latest(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
         if (check := self._check) is not None:
             # A batch that is planned needs each of its files for good, under its name.
@@ -44,7 +46,17 @@ class Listing(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._catalog.stop_here()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[_Task]:
+        self._check_kind(end)
         return [_Task(files) for files in stretches(self._catalog.between(start, end), self._tasks)]
+
+    def _check_kind(self, offset: Offset) -> None:
+        """Raises InputError for an offset of a source of another kind."""
+        if not self._catalog.initial().keys() <= offset.keys():
+            raise InputError(
+                f"The checkpoint has the offset {in_one_line(offset)} of a source of another kind. A checkpoint goes "
+                "on with the kind that it was begun with: files in order, Parquet as Spark lists it, a Delta table, or "
+                "Spark's own reader. Make the stream as it was, or begin with a new checkpoint."
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task)
