@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -1030,6 +1031,24 @@ def test_a_file_that_grows_is_told_once(tmp_path: Path) -> None:
     with pytest.warns(TidegateWarning, match=r"/0 had 1 bytes when it was listed, and has 2 now: a file is read once"):
         assert folder.latest(end, 1) == end
     assert folder.latest(end, 1) == end
+
+
+def test_another_folder_on_a_checkpoint_is_told(tmp_path: Path) -> None:
+    """Its files with the names of those that were read are not read; a folder that was moved goes on."""
+    for name in ("a/0", "a/1", "b/1", "b/2"):
+        touched(tmp_path, name)
+    first, other = (Folder(Root(f"file:{tmp_path}/{name}")) for name in "ab")
+    _, end = run(first, first.initial(), 9)
+    with pytest.warns(
+        TidegateWarning, match=r"is of the folder file:\S*/a, and the query reads file:\S*/b now\. A file"
+    ):
+        found, then = run(other, end, 9)
+    assert found == [["2"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(Folder(other.root), then, 9)[0] == []
+        earlier = {name: of for name, of in then.items() if name != "folder"}  # as earlier versions have it
+        assert Folder(first.root).latest(earlier, 9) == earlier
 
 
 def test_which_files_are_seen(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """A folder as a catalog (`listed.Catalog`): its files in the order of modification time and name.
 
-A file is known by its path, and taken once. An offset names the files of its batch, so a batch that is run again has
-the same files. The process that lists knows all files that were taken before. For a restart the offset has hashes of
-the last `RECENT` of them and of files with times ahead of theirs, and for older ones the place up to which all were
-taken.
+A file is known by its path in the folder, and taken once. An offset names the files of its batch, so a batch that is
+run again has the same files. The process that lists knows all files that were taken before. For a restart the offset
+has hashes of the last `RECENT` of them and of files with times ahead of theirs, and for older ones the place up to
+which all were taken.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Folder:
             self._taken.update(path for path, _ in start["files"])
             self._sizes.update(start["files"])
         elif self._taken is None or start != self._at:
+            self._warn_another(start)
             self._taken = self._known(start, found)
         self._at = start
         return self._taken
@@ -156,6 +157,15 @@ class Folder:
                 f"modified up to {_shown(gone)}, as were {start['older']} files that were read: are they the same, and "
                 "was their disk not there? Then start the query again, which knows them. If they are new, give them a "
                 "later modification time before (touch)."
+            )
+
+    def _warn_another(self, start: Offset) -> None:
+        """Warn of an offset of another folder. Earlier versions did not note the folder."""
+        if (folder := start.get("folder", self.root.uri)) != self.root.uri:
+            warn(
+                f"The checkpoint is of the folder {folder}, and the query reads {self.root.uri} now. A file is known "
+                "by its path in the folder, so files with the names of those that were read there are not read here. "
+                "If the folder was moved, all is well. If it is another one, begin with a new checkpoint."
             )
 
     def _known(self, start: Offset, found: list[Found]) -> set[str]:
@@ -195,6 +205,7 @@ class Folder:
             "recent": b64encode(b"".join(recent)).decode(),
             "horizon": horizon,
             "older": start["older"] + len(gone),
+            "folder": self.root.uri,
         }
 
 
