@@ -588,6 +588,15 @@ def test_a_file_that_another_writer_removes_is_gone_though_it_encodes_the_path_i
     assert batches(table, table.initial(), None)[0] == [["day=*/e.parquet"]]
 
 
+def test_a_file_that_vacuum_has_removed_is_called_so(tmp_path: Path) -> None:
+    """The error said to put a good one in its place, as of a damaged file."""
+    columns = FileColumns(pa.schema([("n", pa.int32())]), sparse=True)
+    with pytest.raises(
+        InputError, match=r"1-0\.parquet of the table is not there any more\. VACUUM removes files that"
+    ):
+        list(columns.rows(lambda: pa.OSFile(str(tmp_path / "1-0.parquet")), "1-0.parquet"))
+
+
 def test_clones_are_refused(tmp_path: Path) -> None:
     for at, (more, message) in enumerate(
         [

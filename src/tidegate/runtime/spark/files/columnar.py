@@ -59,6 +59,12 @@ class Columns:
         except MemoryError as error:  # Arrow's too
             raise too_large(path, error) from error
         except (OSError, pa.ArrowException) as error:
+            if self.sparse and isinstance(error, FileNotFoundError):
+                raise InputError(
+                    f"The file {path} of the table is not there any more. VACUUM removes files that later versions "
+                    "have replaced; delta.deletedFileRetentionDuration says how long they stay. If there is a copy of "
+                    "the file, put it back and start the query again; otherwise begin with a new checkpoint."
+                ) from error
             kind = {"parquet": "Parquet", "orc": "ORC"}[self.format]
             raise InputError(
                 f"The file {path} cannot be read as {kind}: {error}. Put a good one in its place, under the same "
