@@ -135,10 +135,9 @@ def _aggregate(text: str) -> tuple[str, aggregates.Aggregate]:
     known = ("count", "sum", "min", "max", "mean", "approx_count_distinct")
     if not name or function not in known or not call.strip().endswith(")"):
         raise DefinitionError(f"--aggregate is {text!r}. Write name=function(column), with one of {', '.join(known)}.")
-    argument = column.strip()
-    return name.strip(), aggregates.Aggregate(function, argument or None) if function == "count" else getattr(
-        aggregates, function
-    )(argument)
+    if function == "count":
+        return name.strip(), aggregates.Aggregate(function, column.strip() or None)
+    return name.strip(), getattr(aggregates, function)(column.strip())
 
 
 def _frame(parsed: argparse.Namespace) -> object:
