@@ -22,6 +22,8 @@ from tidegate.spec.pending import Pending
 
 ENDED = 100
 """Most ended queries that are remembered: the latest ones."""
+GROWS = "stream_time_lag"
+"""The metric that goes on growing when a query has ended, and means nothing then."""
 PARTITIONS = 1_000
 """Most partitions of an operator that are remembered: those whose records came last. Names of files, or of days, are
 ever new."""
@@ -104,8 +106,8 @@ class _Operator:
         """The operator as users see it."""
         totals = self.totals
         metrics = totals.values(now_ms)
-        if not query.active and "stream_time_lag" in metrics:
-            metrics["stream_time_lag"] = NOTHING  # it would go on to grow
+        if not query.active and GROWS in metrics:
+            metrics[GROWS] = NOTHING
         return Watched(
             query.name,
             totals.name,

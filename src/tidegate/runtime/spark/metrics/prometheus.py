@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runtime.spark.metrics.listener import Listener, Watched
+from tidegate.runtime.spark.metrics.listener import GROWS, Listener, Watched
 from tidegate.spec.metrics import METRICS, PER_STORE, SKIPPED, Metric, store_of
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ STORE_PREFIX = f"{PREFIX}store_"
 """Prefix of the metrics of one of several suppressions, which have a label `store` too."""
 LABELS = ("query", "operator")
 _SKIPPED = "skipped_records_total"
-_LIVE = ("stream_time_lag",)
-"""Metrics that go on changing when a query has ended, and mean nothing then."""
 
 
 class Collector:
@@ -50,7 +48,7 @@ class Collector:
         for metric in METRICS:
             family = _family(metric)
             for one in watched:
-                if metric.name in one.metrics and (one.active or metric.name not in _LIVE):
+                if metric.name in one.metrics and (one.active or metric.name != GROWS):
                     _add(family, metric, one)
             yield family
         for metric in PER_STORE:
