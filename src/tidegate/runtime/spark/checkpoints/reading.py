@@ -90,7 +90,6 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
     An operator that no row has reached yet has no store. Raises CheckpointError if the checkpoint has no state of
     tidegate.
     """
-    _ = spark.streams  # as in `_found`
     found = [
         _stores(entries.where(F.col("window") == NAMED).toArrow().to_batches())
         for entries in _operators(spark, checkpoint)
@@ -138,13 +137,13 @@ def _check_path(checkpoint: str) -> None:
 
 
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
-    _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
     return [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
     """The entries of every stateful operator that may be ours: (task, window, segment, part, parts, value)."""
     _check_path(checkpoint)
+    _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
     listed = _listed(spark, checkpoint, "operatorId", "operatorName")
     for number in sorted(number for number, name in listed if name.startswith("transformWithState")):
         reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", LOG)
