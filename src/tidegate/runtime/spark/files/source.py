@@ -252,14 +252,14 @@ class _Wanted:
         cased = is_case_sensitive(self.spark)
         places = Places(root, tuple(in_folders.names), frozenset(own.names), cased, self.format in LINES)
         found = Source(root, self._listing(folder, places), own, in_folders, names, self.ordered, zone)
-        if self.format in COLUMNAR and not own.names:
+        if self.format in LINES:
+            return self._of_lines(found, name, timestamp)
+        if not own.names:
             raise DefinitionError(
                 f"All columns of `schema`, {', '.join(in_folders.names)}, are in names of folders, and the number of "
                 "rows is that of a column in the files. Add one of these to `schema`."
             )
-        if self.format in COLUMNAR:
-            return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
-        return self._of_lines(found, name, timestamp)
+        return ColumnReading(found, Columns(pa.schema([]), self.format, zone=self._zone_of_times()))
 
     def _of_lines(self, found: Source, name: str, timestamp: str | None) -> LineReading:
         formats.check_lines(self.options)
