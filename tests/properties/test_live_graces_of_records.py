@@ -20,7 +20,7 @@ from properties.test_joins import SIDES, Case, Row, joins, placed, seen_by_the_s
 from seeds import seeds
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.inspect.graces import Graces
-from tidegate.kernel.time.lateness import class_ends
+from tidegate.kernel.time.window_graces import class_ends
 from tidegate.testing import TopologyTestDriver
 from tidegate.testing.layout import Tasks
 

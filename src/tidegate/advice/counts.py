@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Ints, array, ints
-from tidegate.kernel.time.lateness import class_of
+from tidegate.kernel.time.window_graces import class_of
 
 MOST_VALUES = 1 << 16
 """The most distinct values that are kept exactly."""

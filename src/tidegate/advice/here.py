@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.advice import lateness as late
 from tidegate.advice.advice import Advice, Found
 from tidegate.advice.alerts import Alerting, count_alerts
 from tidegate.advice.counts import Counts, Tally
 from tidegate.advice.keyed_results import Recording, count_keyed
 from tidegate.advice.keys import Keys, numbered_keys
-from tidegate.advice.lateness import Records, lateness
+from tidegate.advice.lateness import Records, lateness, parts
 from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in_order, see
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded
@@ -25,7 +24,7 @@ from tidegate.kernel.columns.given import REFUSALS, as_arrow
 from tidegate.kernel.columns.groups import neighbours
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.time.lateness import without_grace
+from tidegate.kernel.time.window_graces import without_grace
 from tidegate.spec.windows import KeyedWindows, TimeWindows
 
 GUARDS_MS = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 86_400_000)
@@ -157,7 +156,7 @@ def in_order_of(
     slowest = 1 < partitions <= MOST_PARTITIONS and ready is not None
     seen, _ = see(arrived.ts, arrived.partition, batch, Times.at_start(partitions), future=future, slowest=slowest)
     wall = None if ready is None else wall_of(batch, ready, question.trigger_ms)
-    part = late.parts(np.arange(len(batch)), len(batch))
+    part = parts(np.arange(len(batch)), len(batch))
     rows = recorded.rows.take(pa.array(order))
     key, names = numbered_keys(rows)
     records = Records(key, arrived.ts, arrived.partition, part, seen, future, wall)

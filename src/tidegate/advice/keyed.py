@@ -17,7 +17,7 @@ from tidegate.advice.ordered import place
 from tidegate.instants import MAX_MS, earlier_ms, later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.runs import last_of_run, run_starts
-from tidegate.kernel.time import lateness
+from tidegate.kernel.time import window_graces
 from tidegate.spec.windows import KeyedWindows, SessionWindows, SlidingWindows, TimeWindows
 
 AdvisedWindows = TimeWindows | SlidingWindows | SessionWindows
@@ -115,7 +115,7 @@ def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complet
 def pairs_of(windows: AdvisedWindows, key: Ints, ts: Ints) -> Ints:
     """The number of windows of each record."""
     if isinstance(windows, TimeWindows):
-        return lateness.pairs(lateness.without_grace(windows), ts)
+        return window_graces.pairs(window_graces.without_grace(windows), ts)
     if isinstance(windows, SessionWindows):
         return np.ones(len(ts), np.int64)
     complete = Complete.of(windows, key, ts, ts)
@@ -130,7 +130,7 @@ def needs_of(windows: AdvisedWindows, key: Ints, ts: Ints, seen: Ints) -> Iterat
     `key`: a number per record. Records are in the order of arrival; records of a key are processed by `seen` first.
     """
     if isinstance(windows, TimeWindows):
-        yield from lateness.needs(lateness.without_grace(windows), ts, seen)
+        yield from window_graces.needs(window_graces.without_grace(windows), ts, seen)
         return
     complete = Complete.of(windows, key, ts, seen)
     if isinstance(windows, SessionWindows):

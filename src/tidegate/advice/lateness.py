@@ -1,4 +1,4 @@
-"""Counts the graces that records would have needed, for each of their windows (`kernel.time.lateness`).
+"""Counts the graces that records would have needed, for each of their windows (`kernel.time.window_graces`).
 
 Counts by name:
     records, records/part/P, records/hour/H          records that have a key and a timestamp

@@ -56,7 +56,7 @@ FILL = 10_000
 
 
 GRACE_NEEDED = "grace_needed"
-"""Lists of numbers (`kernel.time.lateness.encoded`), one per task that has any."""
+"""Lists of numbers (`kernel.time.window_graces.encoded`), one per task that has any."""
 OF_TIME, OF_SLIDING, OF_SESSIONS, OF_JOIN = GRACE_KINDS = range(4)
 """The first number of such a list: its kind of windows."""
 PARTITION_TIMES = "partition_times"

@@ -16,7 +16,7 @@ from tidegate.kernel.exchange.blobs import NO_ROWS, Blob
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times
 from tidegate.kernel.rows.results import serial
-from tidegate.kernel.time import lateness
+from tidegate.kernel.time import window_graces
 from tidegate.kernel.time.record_graces import RecordGraces, Rule
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Fold
 from tidegate.spec.windows import TimeWindows
@@ -198,13 +198,13 @@ class Batch:
         return bool(self._counted) or (self.needed is not None and self.needed.records > 0)
 
     def graces(self) -> list[int]:
-        """The histogram of the graces that the records of the batch needed (`kernel.time.lateness.encoded`)."""
+        """The histogram of the graces that the records of the batch needed (`kernel.time.window_graces.encoded`)."""
         if self.needed is not None:
             return self.needed.histogram(self.late)
         windows = self.layout.op.windows
         assert isinstance(windows, TimeWindows)
         rows = concat_tables(self._counted)
-        return lateness.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
+        return window_graces.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
 
     def running_max_points(self) -> Points:
         """The records of all map tasks at which the time of this input grows, for joins that need them."""

@@ -45,7 +45,7 @@ class Blob:
     chunks    the headers of all chunks of the slice
     sections  the rows of the task, section by section; without those in ranges of hashes
     ranges    the rows in ranges of hashes, range by range, with these `sizes`; there may be none
-    counted   in one task, the counts for the histogram of needed graces (`kernel.time.lateness`)
+    counted   in one task, the counts for the histogram of needed graces (`kernel.time.window_graces`)
     """
 
     side: int | None

@@ -26,7 +26,7 @@ from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN, Layout
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.compact import compacted
-from tidegate.kernel.time import lateness
+from tidegate.kernel.time import window_graces
 from tidegate.kernel.time.stream_time import NEVER, Chunk, Cut, cut, header, most_steps, running_max
 from tidegate.plan import Stream
 
@@ -46,7 +46,7 @@ class _Slice:
     has_records: bool = True
     """Whether any record passed the filters before the aggregation."""
     counted: pa.Table | None = None
-    """Counts for the histogram of graces, once they are known (`kernel.time.lateness`)."""
+    """Counts for the histogram of graces, once they are known (`kernel.time.window_graces`)."""
 
 
 def pack(
@@ -119,11 +119,11 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
 
 
 def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
-    """Counts for the histogram of graces (`kernel.time.lateness`); None where windows are no time windows."""
+    """Counts for the histogram of graces (`kernel.time.window_graces`); None where windows are no time windows."""
     if not layout.op.counts_panes or read.counted is not None:
         return read.counted
     # Scattered chunks have thousands of ascending times: few bytes as differences.
-    table = lateness.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
+    table = window_graces.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
     return compacted(table) if table.num_rows else table
 
 
@@ -353,7 +353,7 @@ def _sections(layout: Layout, read: _Slice, tasks: int) -> tuple[list[Any], pa.T
         # Combined rows are counted: they are fewer than records.
         open_rows = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
         order = (read.seen, read.chunk, read.offset)
-        read.counted = lateness.counted_combined(panes, pane, *order, open_rows, is_open)
+        read.counted = window_graces.counted_combined(panes, pane, *order, open_rows, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
     scattered = decoded(rows.filter(pa.array(alone)))

@@ -139,7 +139,7 @@ class GraceHistory:
         self._hours: deque[_Hour] = deque()
 
     def add(self, histogram: Sequence[int], at_ms: float) -> None:
-        """Add a task's counts of a batch that ended at `at_ms` of the wall clock (`kernel.time.lateness.encoded`)."""
+        """Add a task's counts of a batch (`kernel.time.window_graces.encoded`) that ended at `at_ms` (wall clock)."""
         kind, size, advance, grace, total, *flat = map(int, histogram)
         if kind == OF_SESSIONS and grace != self._today:
             # The counts of sessions with another grace say too little about this one.

@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.kernel.time.lateness import class_ends, classed, encoded
+from tidegate.kernel.time.window_graces import class_ends, classed, encoded
 from tidegate.plan import Operation
 from tidegate.spec.joined import StreamStream
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_SLIDING
@@ -94,7 +94,7 @@ class RecordGraces:
         self._many += other._many
 
     def histogram(self, late: Sequence[tuple[int, int, int]] = ()) -> list[int]:
-        """The histogram of a task (`kernel.time.lateness.encoded`).
+        """The histogram of a task (`kernel.time.window_graces.encoded`).
 
         late  for sessions, the dropped records: (place, start, end) of the session that each would have been
         """

@@ -12,7 +12,7 @@ import tidegate as tg
 from tidegate.instants import ROUND_MS
 from tidegate.kernel.columns.arrays import ints
 from tidegate.kernel.inspect.graces import HOUR_MS, GraceHistory, Graces
-from tidegate.kernel.time import lateness
+from tidegate.kernel.time import window_graces
 from tidegate.kernel.time.panes import Panes
 from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.spec.metrics import OF_JOIN, OF_SESSIONS, OF_TIME
@@ -33,7 +33,7 @@ def test_few_times_are_told_as_they_are(seed: int) -> None:
     panes = Panes(tg.TimeWindows(10, 5, 0))
     ts, seen, chunk = drawn(300, seed, Random(seed).choice([1, 20, 2_000]))
     pane = panes.pane(ts)
-    counts = lateness.counted(panes, pane, seen, chunk, np.arange(300))
+    counts = window_graces.counted(panes, pane, seen, chunk, np.arange(300))
     got = Counter(
         {
             (c, s, p): n
@@ -60,16 +60,16 @@ def test_combined_rows_tell_the_same(seed: int, most: int) -> None:
     is_open = panes.first_open(seen) <= panes.last_window(pane)
     cells, n = np.unique(np.stack([chunk, pane])[:, is_open], axis=1, return_counts=True)
     offset = np.arange(3_000)
-    counts = lateness.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
+    counts = window_graces.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
     before = 10**12 + np.array([0, 500, 4_000, 20_000])
     grown = ints(counts["seen"])
-    live = lateness.histogram(
+    live = window_graces.histogram(
         windows, ints(counts["pane"]), np.maximum(grown, before[ints(counts["chunk"])]), ints(counts["n"])
     )
     if most < 10**12:
-        assert live == lateness.histogram(windows, pane, np.maximum(seen, before[chunk]), np.ones(3_000, np.int64))
+        assert live == window_graces.histogram(windows, pane, np.maximum(seen, before[chunk]), np.ones(3_000, np.int64))
     assert min(live) >= 0
-    assert counts.num_rows <= lateness.MOST_CELLS
+    assert counts.num_rows <= window_graces.MOST_CELLS
 
 
 def test_many_times_and_far_panes_stay_within_their_bound() -> None:
@@ -77,11 +77,11 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
     for most in (20, 10**12):
         ts, seen, chunk = drawn(50_000, 1, most)
         ts = ts + 10**12 * (most == 10**12)
-        counts = lateness.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
-        assert counts.num_rows <= lateness.MOST_CELLS
+        counts = window_graces.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
+        assert counts.num_rows <= window_graces.MOST_CELLS
         assert sum(counts["n"].to_pylist()) == 50_000
         times = set(zip(counts["chunk"].to_pylist(), counts["seen"].to_pylist(), strict=True))
-        assert len(times) <= lateness.PLACES + 4
+        assert len(times) <= window_graces.PLACES + 4
         # Times that are combined count as the latest of them.
         assert max(counts["seen"].to_pylist()) == int(seen.max())
 
@@ -89,7 +89,7 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
 def test_without_an_order_a_batch_is_taken_in_timestamp_order() -> None:
     panes = Panes(tg.TimeWindows(10, 10, 0))
     ts = np.array([25, 3, 7, 25])
-    counts = lateness.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
+    counts = window_graces.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
     assert counts.select(["seen", "pane", "n"]).to_pylist() == [
         {"seen": NEVER, "pane": 20, "n": 2},
         {"seen": NEVER, "pane": 0, "n": 2},
@@ -99,14 +99,14 @@ def test_without_an_order_a_batch_is_taken_in_timestamp_order() -> None:
 def test_no_rows() -> None:
     nothing = np.zeros(0, np.int64)
     windows = tg.TimeWindows(10, 10, 7)
-    assert lateness.counted(Panes(windows), nothing, nothing, nothing, nothing).num_rows == 0
-    assert lateness.histogram(windows, nothing, nothing, nothing) == [OF_TIME, 10, 10, 7, 0]
+    assert window_graces.counted(Panes(windows), nothing, nothing, nothing, nothing).num_rows == 0
+    assert window_graces.histogram(windows, nothing, nothing, nothing) == [OF_TIME, 10, 10, 7, 0]
 
 
 def test_a_histogram_has_few_classes_and_says_which_pairs_are_late_today() -> None:
     windows = tg.TimeWindows(HOUR, HOUR, 777_777)
     seen = np.unique(np.geomspace(HOUR, 2**61, 100_000).astype(np.int64))
-    counts = lateness.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
+    counts = window_graces.histogram(windows, np.zeros(len(seen), np.int64), seen, np.full(len(seen), 2))
     kind, _, _, grace, pairs, *flat = counts
     assert kind == OF_TIME
     assert (grace, pairs) == (777_777, 2 * len(seen))
@@ -146,14 +146,14 @@ def test_the_shortest_round_grace_that_is_enough(target: float, enough: int) -> 
 def test_classes_are_those_that_advice_has_but_wider(grace: int) -> None:
     random = np.random.default_rng(grace % 1_000)
     values = np.concatenate([np.arange(1, 5_000), 2 ** random.integers(1, 52, 2_000) + random.integers(-1, 2, 2_000)])
-    ends = lateness.class_ends(grace)
+    ends = window_graces.class_ends(grace)
     exact = np.unique(np.array([*ROUND_MS, grace], np.int64))
     assert len(ends) < 300
-    assert (ends[np.searchsorted(ends, values)] == lateness.class_of(values, exact, lateness.LIVE_BITS)).all()
+    assert (ends[np.searchsorted(ends, values)] == window_graces.class_of(values, exact, window_graces.LIVE_BITS)).all()
     n = random.integers(-3, 4, len(values))
-    many = lateness.classed(grace, values, n)
+    many = window_graces.classed(grace, values, n)
     assert dict(zip(ends.tolist(), many.tolist(), strict=True)) == {
         end: int(n[(values <= end) & (values > before)].sum())
         for before, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
     }
-    assert lateness.classed(grace, np.array([2**63 - 1]))[-1] == 1
+    assert window_graces.classed(grace, np.array([2**63 - 1]))[-1] == 1
