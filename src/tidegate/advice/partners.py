@@ -16,7 +16,7 @@ from tidegate.advice.counts import Counts
 from tidegate.advice.join_graces import JoinArrivals, JoinGrace, graces_of
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.ordered import place
-from tidegate.advice.question import Question
+from tidegate.advice.question import Question, check_target
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
 from tidegate.errors import DefinitionError
@@ -163,8 +163,7 @@ def advise_sides(
     left: pa.Table, right: pa.Table, asked: tuple[Question, Question], target: float, stream_time: str
 ) -> JoinAdvice:
     """The advice about two Arrow tables. Raises DefinitionError and InputError as `Recorded.of`."""
-    check_target(target)
-    check_stream_time(stream_time)
+    check_asked(target, stream_time)
     recorded = [Recorded.of(one, table) for one, table in zip(asked, (left, right), strict=True)]
     keys = [one.rows.select([name for name in one.rows.schema.names if name.startswith("k:")]) for one in recorded]
     try:
@@ -188,17 +187,9 @@ def with_graces(advice: JoinAdvice, needed: Counts, pairs: int) -> JoinAdvice:
     return replace(advice, grace=grace, graces=graces)
 
 
-def check_target(target: Any) -> None:
-    """Raise DefinitionError unless `target` is a share."""
-    if not isinstance(target, int | float) or not 0 <= target < 1:
-        raise DefinitionError(
-            f"`target` is {target!r}: it is the share of left records that may miss their partners, from 0 to below 1. "
-            "Use for example 0.01."
-        )
-
-
-def check_stream_time(stream_time: Any) -> None:
-    """Raise DefinitionError unless this is "max" or "min_partition"."""
+def check_asked(target: Any, stream_time: Any) -> None:
+    """Raise DefinitionError unless `target` is a share, and `stream_time` is "max" or "min_partition"."""
+    check_target(target, "left records that may miss their partners", TARGET)
     if stream_time not in ("max", "min_partition"):
         raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
 

@@ -76,11 +76,7 @@ class Question:
             )
         keys = check_columns(key, "key")
         graces_ms = tuple(sorted({_not_negative("graces", grace) for grace in several(graces, "graces")}))
-        if not isinstance(target, int | float) or not 0 <= target < 1:
-            raise DefinitionError(
-                f"`target` is {target!r}: it is the share of late records that a grace may leave, from 0 to below 1. "
-                "Use for example 0.001."
-            )
+        check_target(target, "late records that a grace may leave", TARGET)
         trigger_ms = None if trigger is None else _not_negative("trigger", trigger)
         if trigger is not None and arrival is None:
             raise DefinitionError(
@@ -158,6 +154,14 @@ class Question:
 
     def __str__(self) -> str:
         return f"{self.windows}, grace {show_ms(self.windows.grace_ms)}"
+
+
+def check_target(target: Any, share: str, usual: float) -> None:
+    """Raise DefinitionError unless `target` is a share: of what, `share` says."""
+    if not isinstance(target, int | float) or not 0 <= target < 1:
+        raise DefinitionError(
+            f"`target` is {target!r}: it is the share of {share}, from 0 to below 1. Use for example {usual}."
+        )
 
 
 def several(values: Any, argument: str) -> tuple[Any, ...]:

@@ -19,8 +19,7 @@ from tidegate.advice.partners import (
     JoinAdvice,
     Sides,
     advice_of,
-    check_stream_time,
-    check_target,
+    check_asked,
     other_types,
     with_graces,
 )
@@ -55,8 +54,7 @@ def advise_frames(
     Raises DefinitionError for a streaming one, a column that is missing, and a stream time that is not computed;
     InputError for a record without partition, offset or arrival where the grace is asked for.
     """
-    check_target(target)
-    check_stream_time(stream_time)
+    check_asked(target, stream_time)
     for frame in frames:
         if not isinstance(frame, DataFrame):
             raise DefinitionError(
