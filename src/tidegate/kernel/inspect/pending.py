@@ -65,7 +65,7 @@ def _buffered(layout: Layout, state: State) -> Iterator[Buffered]:
     for output in layout.op.all_outputs:
         for number, limit in enumerate(output.limits):
             limited, clock = layout.of_limit(output, number), limit.how.clock
-            if (found := time_limit.first_due(limited, state.store, SHOWN)) is not None:
+            if (found := time_limit.first_due(limited, state.store)) is not None:
                 keys, first, shown = found
                 now, store = state.wall_clock if clock == "wall" else shown, limit.store if several else None
                 yield Buffered(clock, first[0][1], first[0][1] - now, keys, tuple(first), store)

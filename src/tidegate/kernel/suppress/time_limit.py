@@ -37,6 +37,7 @@ from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, due_
 from tidegate.kernel.time.stream_time import NEVER, running_max
 from tidegate.plan import Limit
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
+from tidegate.spec.pending import SHOWN
 
 
 def suppress(
@@ -148,8 +149,8 @@ def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
     return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
 
 
-def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[str, int]], int] | None:
-    """The number of keys held back; the first `most` of them, each with the time at which it leaves; the clock (ms).
+def first_due(layout: Layout, store: Store) -> tuple[int, list[tuple[str, int]], int] | None:
+    """The number of keys held back; the first SHOWN of them, each with the time at which it leaves; the clock (ms).
 
     None if no key is held back.
     """
@@ -157,7 +158,7 @@ def first_due(layout: Layout, store: Store, most: int) -> tuple[int, list[tuple[
     buffered = waiting(layout, store)
     if not buffered.num_rows:
         return None
-    first = buffered.take(pc.sort_indices(buffered, sort_keys=[(BUFFER_TIME, "ascending")])[:most])
+    first = buffered.take(pc.sort_indices(buffered, sort_keys=[(BUFFER_TIME, "ascending")])[:SHOWN])
     shown = [name for name in (*layout.op.key, START, END) if name in buffered.schema.names]
     keys = [shown_key(row) for row in for_display(first.select(shown))]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
