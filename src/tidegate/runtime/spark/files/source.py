@@ -383,13 +383,14 @@ def _schema(
             f'schema="user string, at timestamp". Spark says: {str(error).splitlines()[0]}'
         ) from error
     except Exception as error:  # a bare error of Py4J, or of Spark Connect
-        if _NOT_PARQUET not in str(error):
+        said = next((line.strip() for line in str(error).splitlines() if _NOT_PARQUET in line), None)
+        if said is None:
             raise
         raise DefinitionError(
             f"What is at {path!r} is not Parquet. Say what it is: "
             f'tg.files.source(..., format="json"), or choose the Parquet files with '
             f'options={{"pathGlobFilter": "*.parquet"}}. Write a file elsewhere, and move it into the folder when it '
-            f"is complete. Spark says: {_line_with(_NOT_PARQUET, str(error))}"
+            f"is complete. Spark says: {said}"
         ) from error
     if formats.mode_of(options) != formats.PERMISSIVE:
         # Without the column in which Spark's reader puts malformed lines: here they are dead letters.
@@ -406,10 +407,6 @@ def _corrupt(spark: SparkSession, options: Mapping[str, str]) -> str:
 
 def _called(format: str) -> str:
     return "Parquet" if format == "parquet" else format.upper()
-
-
-def _line_with(words: str, text: str) -> str:
-    return next(line.strip() for line in text.splitlines() if words in line)
 
 
 def qualified(spark: SparkSession, path: str) -> str:
