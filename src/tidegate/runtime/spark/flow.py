@@ -84,7 +84,7 @@ def flow(
             )
         partitions = config.partitions(packed.sparkSession)
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage, in_partitions(tasks, partitions), partitions, wakes, tuning),
+            StageProcessor(stage, in_partitions(tasks, partitions), partitions, wakes=wakes, tuning=tuning),
             outputStructType=wire,
             outputMode="Update",
             # Not "EventTime": it drops rows by record time before the stage sees them.

@@ -83,6 +83,7 @@ class StageProcessor(StatefulProcessor):
         stage: Stage,
         keys: Mapping[int, int],
         partitions: int,
+        *,
         wakes: bool = False,
         tuning: Tuning = DEFAULT,
     ) -> None:
