@@ -416,7 +416,7 @@ def _by_task(layout: Layout, rows: pa.Table, tasks: int, hashes: Hashes | None =
     rows    the key columns, and `pane` if there are panes
     hashes  the hashes of the keys, if they are known
     """
-    number = task = _task(grouping.key_hash(layout, rows) if hashes is None else hashes, tasks)
+    number = task = grouping.task_of(grouping.key_hash(layout, rows) if hashes is None else hashes, tasks)
     if "pane" in rows.schema.names:
         pane = grouping.codes([rows["pane"]])
         number = task * (int(pane.max(initial=0)) + 1) + pane
@@ -458,19 +458,14 @@ def _route(layout: Layout, rows: pa.Table, tasks: int) -> list[Any]:
     """The rows of each task."""
     if tasks == 1 or rows.num_rows == 0:
         return [rows] * tasks
-    return radix_sort.split(rows, _task(grouping.key_hash(layout, rows), tasks), tasks)
+    return radix_sort.split(rows, grouping.task_of(grouping.key_hash(layout, rows), tasks), tasks)
 
 
 def _by_range(layout: Layout, rows: pa.Table, tasks: int) -> list[Any]:
     """The rows of each task, in ranges of hashes (`hash_ranges`)."""
     hashes, ranges = grouping.key_hash(layout, rows), hash_ranges.RANGES
-    number = _task(hashes, tasks) * ranges + hash_ranges.number(hashes)
+    number = grouping.task_of(hashes, tasks) * ranges + hash_ranges.number(hashes)
     rows = rows.take(pa.array(radix_sort.argsort(number)))
     sizes = np.bincount(number, minlength=tasks * ranges).reshape(tasks, ranges)
     mine = zip(pieces(rows, sizes.sum(axis=1)), sizes.tolist(), strict=True)
     return [frames.Pieces(rows, of_ranges) for rows, of_ranges in mine]
-
-
-def _task(hashes: Any, tasks: int) -> Ints:
-    number: Ints = (hashes % np.uint64(tasks)).astype(np.int64)
-    return number

@@ -175,6 +175,12 @@ def key_hash(layout: Layout, rows: pa.Table) -> Hashes:
     return hash_rows(rows.select(layout.keys))
 
 
+def task_of(hashes: Hashes, tasks: int) -> Ints:
+    """The number of the task of each key, by its `key_hash`; part of the state format."""
+    number: Ints = (hashes % np.uint64(tasks)).astype(np.int64)
+    return number
+
+
 def overflowed(layout: Layout, groups: pa.Table, overflow: Overflow, index: int) -> AggregationError:
     """The error for an aggregate that overflowed in one of `groups`."""
     (row,) = for_display(groups.slice(overflow.group_index, 1))

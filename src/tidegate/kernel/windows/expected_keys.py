@@ -94,8 +94,7 @@ def _missing(layout: Layout, blank: pa.Table, rows: pa.Table) -> pa.Table:
 def _mine(layout: Layout, keys: pa.Table, task: int, tasks: int) -> pa.Table:
     if tasks == 1 or not keys.num_rows:
         return keys
-    number = grouping.key_hash(layout, keys) % np.uint64(tasks)
-    return keys.filter(pa.array(number == np.uint64(task)))
+    return keys.filter(pa.array(grouping.task_of(grouping.key_hash(layout, keys), tasks) == task))
 
 
 def _panes(layout: Layout) -> Panes:
