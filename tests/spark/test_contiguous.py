@@ -93,6 +93,31 @@ def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataF
     assert not reads_contiguously(named)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_union_of_two_topics_has_the_partitions_of_both(topic: Callable[..., DataFrame]) -> None:
+    clicks, views = topic("clicks"), topic("views")
+    renamed = clicks.select(F.col("timestamp").alias("o"), F.col("value").alias("p"))
+    unions = [
+        (clicks.union(views), "value", "timestamp"),
+        (
+            clicks.where("value > 1").unionByName(views.select("value", "timestamp")).where("value > 2"),
+            "value",
+            "timestamp",
+        ),
+        (clicks.union(clicks.union(views)), "value", "timestamp"),
+        (renamed.union(views), "p", "o"),
+    ]
+    for frame, partition, offset in unions:
+        with pytest.warns(
+            tg.TidegateWarning, match=rf"reads the topics 'clicks,views', and its column '{partition}' has"
+        ):
+            assert not contiguous.reads_contiguously(frame, partition, offset)
+    # One topic in two ways, and the code that the warning recommends.
+    named = [each.select(F.concat_ws("-", F.lit("t"), "value").alias("value"), "timestamp") for each in (clicks, views)]
+    for fine in (clicks.where("value > 1").union(clicks.where("value < 1")), named[0].union(named[1])):
+        assert not reads_contiguously(fine)
+
+
 def test_other_sources_promise_nothing(spark: SparkSession) -> None:
     rate = spark.readStream.format("rate").option("subscribe", "clicks").load()
     assert not reads_contiguously(rate)

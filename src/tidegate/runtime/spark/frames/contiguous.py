@@ -9,7 +9,9 @@ DataFrame is packed by the general rule, which is exact for whatever the tasks h
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -37,20 +39,19 @@ def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | No
         return False
     try:
         plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
-        options = _options(plan, _output(plan, partition), _output(plan, offset))
-        if options is None:
-            return False
-        topics = options.get("subscribe") or options.get("subscribePattern")
+        sources = _sources(plan, _output(plan, partition), _output(plan, offset))
+        read = dict.fromkeys(topic for source in sources if source is not None for topic in _topics(source))
     except (AttributeError, NotImplementedError, Py4JError, PySparkException):
         return False  # Spark Connect shows no plan, and another version may show it otherwise
-    if topics is not None and not _one_topic(options):
+    topics = [topic for _, topic, _ in read]
+    if len(topics) > 1 or any(pattern for *_, pattern in read):
         warn(
-            f"The source reads the topics {topics!r}, and its column {partition!r} has the partitions of all of them: "
-            "records of partition 0 of one topic and of another count as records of one partition, so they can "
-            "be late by each other, and no slow one is waited for. Use tg.kafka.source, or "
+            f"The source reads the topics {','.join(topics)!r}, and its column {partition!r} has the partitions of all "
+            "of them: records of partition 0 of one topic and of another count as records of one partition, so they "
+            "can be late by each other, and no slow one is waited for. Use tg.kafka.source, or "
             f'df.withColumn("{partition}", F.concat_ws("-", "topic", "{partition}")).'
         )
-    return _one_topic(options)
+    return len(sources) == len(topics) == 1 and sources[0] is not None and not any(pattern for *_, pattern in read)
 
 
 def repeats_offsets(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
@@ -96,29 +97,38 @@ def _shown(leaf: Any) -> str:
     return re.sub(r"#\d+L?", "", leaf.toString()) + options
 
 
-def _options(plan: Any, partition: int | None, offset: int | None) -> Any:
-    """The options of the source whose own partition and offset these columns are; None if they are not.
+def _sources(plan: Any, partition: int | None, offset: int | None) -> list[Any]:
+    """The options of the sources whose own partition and offset these columns are: None for another source.
 
-    `partition` and `offset` are ids of columns, which stay the same on their way through the plan.
+    There is one source, or one for each input of a union. `partition` and `offset` are ids of columns, which stay the
+    same on their way through the plan; only a union gives its columns by their places.
     """
     while partition is not None and offset is not None:
         kind = _kind(plan)
         if kind == "StreamingRelationV2":
             named = (_output(plan, PARTITION), _output(plan, OFFSET))
-            return plan.extraOptions() if plan.sourceName() in SOURCES and (partition, offset) == named else None
+            return [plan.extraOptions() if plan.sourceName() in SOURCES and (partition, offset) == named else None]
+        if kind == "Union":
+            places = [_ids(plan).index(one) for one in (partition, offset)]
+            inputs = [(each, _ids(each)) for each in _each(plan.children())]
+            return [found for each, ids in inputs for found in _sources(each, *(ids[place] for place in places))]
         if kind not in _KEEPS_ROWS:
-            return None
+            break
         if kind == "Project":
             given = _each(plan.projectList())
             partition, offset = _source_of(given, partition), _source_of(given, offset)
         plan = plan.child()
-    return None
+    return [None]
 
 
-def _one_topic(options: Any) -> bool:
-    """Whether the source reads a single topic: two topics have a partition 0 each."""
-    topics = options.get("subscribe")
-    return topics is not None and "," not in topics
+def _topics(options: Any) -> Iterator[tuple[str | None, str, bool]]:
+    """The topics of a source: the brokers, the name, and whether that is a pattern."""
+    brokers = options.get("kafka.bootstrap.servers")
+    named, assigned = options.get("subscribe"), options.get("assign")
+    names = named.split(",") if named is not None else [] if assigned is None else json.loads(assigned)
+    yield from ((brokers, name.strip(), False) for name in names)
+    if (pattern := options.get("subscribePattern")) is not None:
+        yield brokers, pattern, True
 
 
 def _source_of(columns: list[Any], wanted: int) -> int | None:
@@ -138,6 +148,11 @@ def _output(plan: Any, name: str) -> int | None:
     """The id of the column `name`, None if there is not exactly one of that name."""
     found = [int(column.exprId().id()) for column in _each(plan.output()) if column.name() == name]
     return found[0] if len(found) == 1 else None
+
+
+def _ids(plan: Any) -> list[int]:
+    """The ids of a node's columns."""
+    return [int(column.exprId().id()) for column in _each(plan.output())]
 
 
 def _each(sequence: Any) -> list[Any]:
