@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.arguments import has, location_of
 from tidegate.dsl import (
     CogroupedKStream,
     KGroupedStream,
@@ -180,14 +181,15 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
           window 0 to 10 ms waits for stream time 15 (1970-01-01T00:00:00.015+00:00): 12 milliseconds to go
           A record with a later timestamp, of any key and partition, moves stream time on.
     """
-    if hasattr(of, "recentProgress"):
+    if has(of, "recentProgress"):
         from tidegate.runtime.spark.checkpoints.pending import pending as of_query
 
-        found = of_query(of, checkpoint)
-    elif hasattr(of, "pending_of_chain"):
-        found = of.pending_of_chain()
+        found = of_query(of, None if checkpoint is None else location_of(checkpoint, "checkpoint"))
+    elif has(of, "pending_of_chain"):
+        driver: Any = of
+        found = driver.pending_of_chain()
     else:
-        raise DefinitionTypeError(f"`of` is {of!r}, neither a StreamingQuery nor a TopologyTestDriver.")
+        raise DefinitionTypeError(f"`of` is {in_one_line(of)}, neither a StreamingQuery nor a TopologyTestDriver.")
     print("\n".join(map(str, found)) or "No micro-batch has finished yet: call it again after the first one.")  # noqa: T201 - that is what it is for
     return found
 
@@ -276,7 +278,7 @@ def read_state(
     from tidegate.kernel.inspect.stored_rows import ended
     from tidegate.runtime.spark.checkpoints.reading import read_state as read_state_of
 
-    return read_state_of(spark, str(checkpoint), store, ended(ended_from, ended_to))
+    return read_state_of(spark, location_of(checkpoint, "checkpoint"), store, ended(ended_from, ended_to))
 
 
 def advise(
@@ -349,7 +351,7 @@ def advise(
         alert=alert,
         target=target,
     )
-    if hasattr(records, "sparkSession"):
+    if has(records, "sparkSession"):
         from tidegate.runtime.spark.advising.stream import advise_frame
 
         return advise_frame(question, records)
@@ -413,7 +415,7 @@ def advise_join(
     asked = [
         question(key, time, partition=partition, offset=offset, arrival=arrival, trigger=trigger) for time in times
     ]
-    if hasattr(left, "sparkSession") or hasattr(right, "sparkSession"):
+    if has(left, "sparkSession") or has(right, "sparkSession"):
         from tidegate.runtime.spark.advising.joins import advise_frames
 
         return advise_frames((left, right), (asked[0], asked[1]), target, stream_time)
@@ -473,7 +475,7 @@ def advise_limit(
     asked = question(
         key, timestamp, windows, partition=partition, offset=offset, arrival=arrival, limits=limits, bounds=max_records
     )
-    if hasattr(records, "sparkSession"):
+    if has(records, "sparkSession"):
         from tidegate.runtime.spark.advising.limits import advise_limit_frame
 
         return advise_limit_frame(asked, records)
@@ -505,7 +507,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
     require_pyspark("tidegate.check_upgrade")
     from tidegate.runtime.spark.checkpoints.checking import check_upgrade as check
 
-    return check(spark, str(checkpoint), table)
+    return check(spark, location_of(checkpoint, "checkpoint"), table)
 
 
 def drain(
@@ -537,7 +539,7 @@ def drain(
     require_pyspark("tidegate.drain")
     from tidegate.runtime.spark.checkpoints.draining import drain as drained
 
-    drained(table, str(checkpoint), write, row_ids)
+    drained(table, location_of(checkpoint, "checkpoint"), write, row_ids)
 
 
 def _attach(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:

@@ -128,9 +128,12 @@ class TidegateWarning(UserWarning):
 
 def in_one_line(value: object) -> str:
     """A value as an error shows it: its repr in one line of at most 100 characters; of a table or frame its type."""
-    if hasattr(value, "__arrow_c_stream__") or hasattr(value, "toArrow"):
+    if any(hasattr(type(value), name) for name in ("__arrow_c_stream__", "toArrow")):
         return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an integer of more digits than Python shows
+        return f"a value of the type {type(value).__name__}, too long to show"
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
+from tidegate.arguments import whole_number
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 
 MAX_MS = 2**63 - 1
@@ -138,13 +139,19 @@ def duration_ms(value: Duration, argument: str) -> int:
         micros = _parse(value, argument)
     else:
         raise DefinitionTypeError(
-            f"`{argument}` is {value!r} ({type(value).__name__}), not a duration. "
+            f"`{argument}` is {in_one_line(value)} ({type(value).__name__}), not a duration. "
             'Use a timedelta, for example timedelta(minutes=2), or a string such as "2 minutes".'
         )
     ms = micros // 1_000 if micros >= 0 else -(-micros // 1_000)
     if abs(ms) > MAX_MS:
-        raise DefinitionError(f"`{argument}` is {value!r}: more milliseconds than 64 bits hold. Use a shorter one.")
+        raise _too_long(value, argument)
     return ms
+
+
+def _too_long(value: Duration, argument: str) -> DefinitionError:
+    return DefinitionError(
+        f"`{argument}` is {in_one_line(value)}: more milliseconds than 64 bits hold. Use a shorter one."
+    )
 
 
 def _parse(text: str, argument: str) -> int:
@@ -159,7 +166,11 @@ def _parse(text: str, argument: str) -> int:
         if not part or not unit or (part.group(3) and unit != "second"):
             break
         sign, whole, fraction, _ = part.groups(default="")
-        micros = int(whole or 0) * (1 if unit == "microsecond" else _UNIT_MS[unit] * 1_000)
+        try:
+            number = int(whole or 0)
+        except ValueError:  # Python reads 4,300 digits at most
+            raise _too_long(text, argument) from None
+        micros = number * (1 if unit == "microsecond" else _UNIT_MS[unit] * 1_000)
         micros += int(fraction[1:7].ljust(6, "0")) if fraction else 0
         total += -micros if sign == "-" else micros
         position = part.end()
@@ -185,16 +196,16 @@ def instant_ms(value: int | datetime) -> int:
 
 
 def given_instant_ms(value: Any, argument: str) -> int:
-    """Epoch milliseconds of an argument: an integer of at most 64 bits (unchanged), or a datetime as in `instant_ms`.
+    """Epoch milliseconds of an argument: an integer of at most 64 bits, or a datetime as in `instant_ms`.
 
     Raises DefinitionTypeError for anything else, DefinitionError for a larger integer.
     """
-    ms = instant_ms(value) if isinstance(value, int | datetime) and not isinstance(value, bool) else None
+    ms = instant_ms(value) if isinstance(value, datetime) else whole_number(value)
     if not isinstance(ms, int):  # NaT of pandas is a datetime, and no instant
         raise DefinitionTypeError(f"`{argument}` is {in_one_line(value)}, not epoch milliseconds or a datetime.")
     if abs(ms) > MAX_MS:
         raise DefinitionError(
-            f"`{argument}` is {ms}: more milliseconds than 64 bits hold. Use an instant nearer to 1970."
+            f"`{argument}` is {in_one_line(ms)}: more milliseconds than 64 bits hold. Use an instant nearer to 1970."
         )
     return ms
 

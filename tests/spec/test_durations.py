@@ -106,6 +106,13 @@ def test_a_string_that_is_no_duration(text: str) -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["9" * 30 + " seconds", "9" * 5_000 + " seconds", "1 day " + "9" * 5_000 + " ms"])
+def test_a_duration_of_very_many_digits(text: str) -> None:
+    with pytest.raises(DefinitionError, match=r"more milliseconds than 64 bits hold\. Use a shorter one\.$") as caught:
+        duration_ms(text, "size")
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize(
     ("value", "ms"),
     [

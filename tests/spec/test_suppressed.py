@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tidegate as tg
@@ -63,6 +64,15 @@ def test_buffers(buffer: Any, kind: type, held: tuple[Any, ...], text: str) -> N
     assert type(buffer) is kind
     assert (buffer.max_records, buffer.max_bytes, buffer.strategy) == held
     assert str(buffer) == text
+
+
+@pytest.mark.parametrize("bound", [np.int64(5), np.uint8(5)])
+def test_a_bound_may_be_an_integer_of_numpy(bound: Any) -> None:
+    for made in (B.max_records(bound), B.unbounded().with_max_bytes(bound)):
+        assert type(made.max_records or made.max_bytes) is int
+        assert "at most 5 " in str(made)
+    with pytest.raises(DefinitionTypeError, match=r"^`max_records` is .*timedelta64.*, not a whole number\.$"):
+        B.max_records(np.timedelta64(5, "s"))  # a subclass of numpy's integers
 
 
 @pytest.mark.parametrize("argument", ["max_records", "max_bytes"])

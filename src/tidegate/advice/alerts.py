@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from tidegate.advice.counts import Tally
 from tidegate.advice.results import Grouped
-from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.errors import AggregationError, DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.kernel.columns.arrays import Flags, Ints
 from tidegate.kernel.columns.runs import expanded
 from tidegate.kernel.rows.grouping import lift, merge
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import finish
 from tidegate.spec.columns import END, START, public_name
-from tidegate.spec.steps import computed, is_expression, refusal_of, why_refused
+from tidegate.spec.steps import check_call, computed, is_expression, refusal_of, why_refused
 
 Predicate = str | Callable[[pa.Table], Any] | Any
 """Text such as "n < 10 and region == 'EU'", an expression of pyarrow.compute, or a function of a table."""
@@ -66,7 +66,7 @@ class Alerting:
                 )
             found: Any = computed(predicate, shown)
         else:
-            found = predicate(shown)
+            found = self._called(predicate, shown)
         try:
             column = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, from_pandas=True)
         except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
@@ -80,6 +80,16 @@ class Alerting:
                 "boolean for each: compare a column with something."
             )
         return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), bool)
+
+    def _called(self, predicate: Any, shown: pa.Table) -> Any:
+        """The answer of a function. Raises AggregationError if it raises."""
+        try:
+            return predicate(shown)
+        except Exception as error:
+            raise AggregationError(
+                f"`alert` raised {type(error).__name__}: {error}. It gets an Arrow table with the columns "
+                f"{', '.join(shown.schema.names)}. Correct the function."
+            ) from error
 
 
 def _shown(layout: Layout, rows: pa.Table) -> pa.Table:
@@ -146,7 +156,9 @@ def check_predicate(predicate: Predicate) -> None:
     """Raise DefinitionTypeError or DefinitionError if `predicate` is not a predicate."""
     if isinstance(predicate, str):
         expression(predicate)
-    elif not callable(predicate) and not is_expression(predicate):
+    elif callable(predicate):
+        check_call(predicate, "alert", ("results",))
+    elif not is_expression(predicate):
         raise DefinitionTypeError(
             f'`alert` is {predicate!r} ({type(predicate).__name__}). Give a text such as "count < 10", an expression '
             "of pyarrow.compute, or a function of an Arrow table that gives a boolean for each row."

@@ -19,7 +19,8 @@ from tidegate.advice.ordered import place
 from tidegate.advice.question import Question, check_target
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.text import aligned, number, share, short
-from tidegate.errors import DefinitionError
+from tidegate.arguments import is_one_of
+from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import MAX_MS, earlier_ms, later_ms, rounded_up, show_ms
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.spec.windows import TimeWindows
@@ -190,8 +191,8 @@ def with_graces(advice: JoinAdvice, needed: Counts, pairs: int) -> JoinAdvice:
 def check_asked(target: Any, stream_time: Any) -> None:
     """Raise DefinitionError unless `target` is a share, and `stream_time` is "max" or "min_partition"."""
     check_target(target, "left records that may miss their partners", TARGET)
-    if stream_time not in ("max", "min_partition"):
-        raise DefinitionError(f"`stream_time` is {stream_time!r}. Use one of 'max', 'min_partition'.")
+    if not is_one_of(stream_time, ("max", "min_partition")):
+        raise DefinitionError(f"`stream_time` is {in_one_line(stream_time)}. Use one of 'max', 'min_partition'.")
 
 
 def other_types(left: Any, right: Any, why: str) -> DefinitionError:

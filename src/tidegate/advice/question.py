@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ import numpy as np
 from tidegate import dsl
 from tidegate.advice.alerts import Predicate, check_names, check_predicate
 from tidegate.advice.keyed import AdvisedWindows
-from tidegate.dsl.checks import check_columns
+from tidegate.arguments import has
+from tidegate.dsl.checks import check_column, check_columns
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import ROUND_MS, Duration, duration_ms, show_ms
 from tidegate.kernel.columns.arrays import Ints
 from tidegate.plan import Operation, operation
 from tidegate.spec.aggregates import Aggregate
+from tidegate.spec.columns import check_user_name
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.windows import SlidingWindows
 
@@ -92,6 +95,7 @@ class Question:
             )
         aggregates = dict(aggregates or {"count": COUNT})
         for name, aggregate in aggregates.items():
+            check_user_name(name, "An aggregate")
             if not isinstance(aggregate, Aggregate) or aggregate.ordered:
                 raise DefinitionTypeError(
                     f"The aggregate {name!r} is {in_one_line(aggregate)}. Alerts are computed over built-in aggregates "
@@ -101,6 +105,8 @@ class Question:
         if alert is not None:
             check_predicate(alert)
             check_names((*keys, *aggregates))
+        if arrival is not None:
+            check_column(arrival, "arrival")
         made = cls(
             keys,
             timestamp,
@@ -157,10 +163,11 @@ class Question:
 
 
 def check_target(target: Any, share: str, usual: float) -> None:
-    """Raise DefinitionError unless `target` is a share: of what, `share` says."""
-    if not isinstance(target, int | float) or not 0 <= target < 1:
+    """Raise DefinitionError unless `target` is a share, a number of numpy too: of what, `share` says."""
+    if not isinstance(target, Real) or not 0 <= target < 1:  # type: ignore[operator]
         raise DefinitionError(
-            f"`target` is {target!r}: it is the share of {share}, from 0 to below 1. Use for example {usual}."
+            f"`target` is {in_one_line(target)}: it is the share of {share}, from 0 to below 1. Use for example "
+            f"{usual}."
         )
 
 
@@ -168,7 +175,7 @@ def several(values: Any, argument: str) -> tuple[Any, ...]:
     """The values of an argument that takes several; none without it. Raises DefinitionTypeError for one value alone."""
     if values is None:
         return ()
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str) or not has(values, "__iter__"):
         raise DefinitionTypeError(f"`{argument}` is {in_one_line(values)}, not a list. Give [{in_one_line(values)}].")
     return tuple(values)
 

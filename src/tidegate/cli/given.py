@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidegate import configure, outputs
-from tidegate.dsl import Result
+from tidegate import configure
+from tidegate.dsl import Result, outputs_by_name
 from tidegate.errors import TidegateError
 
 PATIENCE_SECONDS = 10
@@ -74,7 +74,7 @@ def made(plan: str, session: Any) -> Result:
     if callable(found):
         found = found(session()) if inspect.signature(found).parameters else found()
     if isinstance(found, dict):
-        found = outputs(**found)
+        found = outputs_by_name(found)
     if not isinstance(found, Result):
         raise TidegateError(f"the plan {plan!r} is {found!r}, not a table or outputs of tidegate. Name what you run.")
     return found

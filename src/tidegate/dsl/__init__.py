@@ -6,7 +6,7 @@ Every call returns a new value and only builds a plan. A runtime runs the plan.
 from tidegate.dsl.grouped_streams import CogroupedKStream, KGroupedStream
 from tidegate.dsl.grouped_tables import KGroupedTable
 from tidegate.dsl.late_records import KLateRecords
-from tidegate.dsl.named_outputs import KOutputs, outputs, to_df
+from tidegate.dsl.named_outputs import KOutputs, outputs, outputs_by_name, to_df
 from tidegate.dsl.result import Result
 from tidegate.dsl.sources import stream, table
 from tidegate.dsl.streams import KStream
@@ -25,6 +25,7 @@ __all__ = [
     "SessionWindowedKStream",
     "TimeWindowedKStream",
     "outputs",
+    "outputs_by_name",
     "stream",
     "table",
     "to_df",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tidegate.arguments import has
 from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records, check_type
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
@@ -159,7 +160,8 @@ class Aggregating:
             9
         """
         reduce = Reduce(check_function(fn, "fn", *REDUCES), check_column(column, "column"))
-        return aggregated(self, ((name or column, reduce),), materialized, expect_keys, late_records)
+        called = column if name is None else check_column(name, "name")
+        return aggregated(self, ((called, reduce),), materialized, expect_keys, late_records)
 
     @without(combinable="built-in aggregates (agg), which are applied before the shuffle")
     def aggregate(
@@ -315,7 +317,7 @@ def _check_expected(node: WindowedAggregate) -> None:
             f"`expect_keys` cannot be used here: {what}, so nothing says when a key is missing. "
             "Use TimeWindows or BatchWindows."
         )
-    as_table = hasattr(keys, "schema") or hasattr(keys, "__arrow_c_stream__")
+    as_table = has(keys, "schema") or has(keys, "__arrow_c_stream__")
     if isinstance(keys, str) or not (isinstance(keys, list | tuple | set | frozenset) or as_table):
         raise DefinitionTypeError(
             f"`expect_keys` is {in_one_line(keys)}. Use a static DataFrame with the key columns, an Arrow table, or a "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import is_one_of
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import DROP, LATE_RECORDS, Stream, check_roles
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.steps import Step, check_call, unknown_column
@@ -17,7 +18,7 @@ FOLDS, MERGES, REDUCES = ("key", "row", "aggregate"), ("key", "one", "other"), (
 def check_column(value: str, argument: str) -> str:
     if not isinstance(value, str) or not value:
         raise DefinitionTypeError(
-            f"`{argument}` is {value!r}, not the name of a column. "
+            f"`{argument}` is {in_one_line(value)}, not the name of a column. "
             "Compute an expression with withColumn first and give its name."
         )
     return value
@@ -25,7 +26,9 @@ def check_column(value: str, argument: str) -> str:
 
 def check_columns(value: str | Sequence[Any], argument: str) -> tuple[str, ...]:
     if not isinstance(value, str | list | tuple):
-        raise DefinitionTypeError(f"`{argument}` is {value!r}. Use the name of a column, or a list of names.")
+        raise DefinitionTypeError(
+            f"`{argument}` is {in_one_line(value)}. Use the name of a column, or a list of names."
+        )
     columns = (value,) if isinstance(value, str) else tuple(value)
     if not columns:
         raise DefinitionError(f"`{argument}` is empty. Name at least one column.")
@@ -34,6 +37,13 @@ def check_columns(value: str | Sequence[Any], argument: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise DefinitionError(f"`{argument}` names a column twice: {', '.join(columns)}.")
     return columns
+
+
+def check_name(value: Any, otherwise: str) -> str:
+    """The name of a stream or a table; `otherwise` if none is given. Raises DefinitionTypeError for what is no text."""
+    if value is not None and not isinstance(value, str):
+        raise DefinitionTypeError(f'`name` is {in_one_line(value)}, not a text. Use for example name="clicks".')
+    return value or otherwise
 
 
 def check_function(value: Callable[..., Any], argument: str, *given: str) -> Callable[..., Any]:
@@ -96,6 +106,6 @@ def check_kept(streams: Iterable[Stream], said: str | None = None) -> None:
 
 
 def check_late_records(value: str | None) -> str | None:
-    if value is not None and value not in LATE_RECORDS:
-        raise DefinitionError(f'`late_records` is {value!r}. Use "drop" or "keep".')
+    if value is not None and not is_one_of(value, LATE_RECORDS):
+        raise DefinitionError(f'`late_records` is {in_one_line(value)}. Use "drop" or "keep".')
     return value

@@ -98,7 +98,8 @@ class KGroupedTable(Aggregating):
         """
         functions = check_function(adder, "adder", *REDUCES), check_function(subtractor, "subtractor", *REDUCES)
         reduce = Reduce(functions[0], check_column(column, "column"), functions[1])
-        return aggregated(self, ((name or column, reduce),), materialized)
+        called = column if name is None else check_column(name, "name")
+        return aggregated(self, ((called, reduce),), materialized)
 
     def aggregate(  # type: ignore[override]
         self,

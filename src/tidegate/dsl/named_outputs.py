@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.result import Result
 from tidegate.dsl.streams import KStream
 from tidegate.dsl.tables import KTable
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Join, Outputs, operation
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def outputs(**tables: KTable | KStream | KLateRecords) -> KOutputs:
     node = Outputs(tuple((name, table.node) for name, table in tables.items()))
     operation(node)
     return KOutputs(node)
+
+
+def outputs_by_name(tables: Mapping[Any, Any]) -> KOutputs:
+    """`outputs` of tables by name. Raises DefinitionTypeError for a name that is no text."""
+    for name in tables:
+        if not isinstance(name, str):
+            raise DefinitionTypeError(
+                f'An output is called {in_one_line(name)}. A name is a text, for example "final".'
+            )
+    return outputs(**tables)
 
 
 def to_df(**tables: KTable | KLateRecords) -> DataFrame:

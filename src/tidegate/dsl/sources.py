@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.dsl import frames
-from tidegate.dsl.checks import check_column, check_columns, check_late_records, check_schema
+from tidegate.dsl.checks import check_column, check_columns, check_late_records, check_name, check_schema
 from tidegate.dsl.streams import KStream
 from tidegate.dsl.tables import KTable
-from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
+from tidegate.errors import DefinitionError
 from tidegate.instants import Duration, duration_ms, show_ms
 from tidegate.plan import Changelog, Stream
 from tidegate.spec.clock import Clock
@@ -139,9 +139,7 @@ def table(
 
 def _named(name: Any, source: Any, otherwise: str) -> str:
     """The name of a source. Raises DefinitionTypeError if the given `name` is no text."""
-    if name is not None and not isinstance(name, str):
-        raise DefinitionTypeError(f'`name` is {in_one_line(name)}, not a text. Use for example name="clicks".')
-    return name or (source if isinstance(source, str) else otherwise)
+    return check_name(name, source if isinstance(source, str) else otherwise)
 
 
 def _source(

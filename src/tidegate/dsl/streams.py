@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tidegate.arguments import is_one_of
 from tidegate.dsl import frames
 from tidegate.dsl.checks import check_column, check_columns, check_kept, check_reads, check_schema
 from tidegate.dsl.grouped_streams import KGroupedStream
@@ -232,9 +233,9 @@ class KStream(Result):
         """
         if isinstance(right, KTable):
             if isinstance(windows, str) and windows in HOWS:  # join(table, "left", "10 ms"): how and grace
-                if how not in HOWS and grace is None:
+                if not is_one_of(how, HOWS) and grace is None:
                     how, grace = INNER, how
-                if how not in (INNER, windows):
+                if not is_one_of(how, (INNER, windows)):
                     raise DefinitionError(
                         f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
                         f"join(right, how={windows!r}), or leave it out."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidegate.errors import DefinitionError
+from tidegate.arguments import is_one_of
+from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import Duration, duration_ms, show_ms
 
 LARGEST, SLOWEST = "max", "min_partition"
@@ -38,8 +39,8 @@ class Clock:
         max_future_skew: Duration | None = None,
     ) -> Clock:
         """The clock of a stream, checked. Raises DefinitionError for arguments that do not go together."""
-        if stream_time not in (None, LARGEST, SLOWEST):
-            raise DefinitionError(f"`stream_time` is {stream_time!r}. Use {LARGEST!r} or {SLOWEST!r}.")
+        if stream_time is not None and not is_one_of(stream_time, (LARGEST, SLOWEST)):
+            raise DefinitionError(f"`stream_time` is {in_one_line(stream_time)}. Use {LARGEST!r} or {SLOWEST!r}.")
         if stream_time == SLOWEST and partition is None:
             raise DefinitionError(
                 f"`stream_time` is {SLOWEST!r}, but the stream has no partitions to compare. "

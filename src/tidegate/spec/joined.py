@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import is_one_of
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import show_ms
 from tidegate.spec.columns import check_user_name
 from tidegate.spec.steps import MapValues, declared_types, is_expression, no_such_fields, refusal_of, takes_key, text_of
@@ -260,9 +261,9 @@ JOINS: tuple[type[Joined], ...] = (StreamStream, StreamTable, TableTable)
 
 def checked_how(how: Any) -> str:
     """`how`. Raises DefinitionError unless it is in HOWS."""
-    if how not in HOWS:
-        hint = " A right join is the left join of the other stream." if how == "right" else ""
-        raise DefinitionError(f'`how` is {how!r}. Use "inner", "left" or "outer".{hint}')
+    if not is_one_of(how, HOWS):
+        hint = " A right join is the left join of the other stream." if is_one_of(how, ("right",)) else ""
+        raise DefinitionError(f'`how` is {in_one_line(how)}. Use "inner", "left" or "outer".{hint}')
     return str(how)
 
 

@@ -7,21 +7,23 @@ emits early (KIP-328; Kafka's `StrictBufferConfig`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import is_one_of, whole_number
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration, duration_ms, show_ms
 
 
-def _bound(value: int, argument: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise DefinitionTypeError(f"`{argument}` is {value!r} ({type(value).__name__}), not a whole number.")
-    if value < 0:
+def _bound(value: Any, argument: str) -> int:
+    bound = whole_number(value)
+    if bound is None:
+        raise DefinitionTypeError(f"`{argument}` is {in_one_line(value)} ({type(value).__name__}), not a whole number.")
+    if bound < 0:
         raise DefinitionError(
-            f"`{argument}` is {value}: a bound must not be negative. Use 0 to let everything through at once, "
-            "or unbounded() for no bound."
+            f"`{argument}` is {in_one_line(bound)}: a bound must not be negative. Use 0 to let everything through at "
+            "once, or unbounded() for no bound."
         )
-    return value
+    return bound
 
 
 SHARE_RECORDS, SHARE_BYTES = 10_000, 10_000_000
@@ -447,5 +449,5 @@ def _text(name: str) -> str:
 
 
 def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise DefinitionError(f"`{argument}` is {value!r}. Use one of {', '.join(map(repr, allowed))}.")
+    if not is_one_of(value, allowed):
+        raise DefinitionError(f"`{argument}` is {in_one_line(value)}. Use one of {', '.join(map(repr, allowed))}.")

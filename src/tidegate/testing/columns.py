@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import InputError
+from tidegate.arguments import whole_number
+from tidegate.errors import InputError, in_one_line
 from tidegate.instants import MAX_MS, instant_ms
 from tidegate.plan import Operation
 from tidegate.spec.aggregates import Fold
@@ -115,11 +116,10 @@ def _flag(value: Any, name: str, row: int) -> bool:
 def _milliseconds(value: Any, name: str, row: int) -> int | None:
     if value is None:
         return None
-    if isinstance(value, np.integer):
-        value = int(value)
-    if isinstance(value, int | datetime) and not isinstance(value, bool) and abs(ms := instant_ms(value)) <= MAX_MS:
+    ms = instant_ms(value) if isinstance(value, datetime) else whole_number(value)
+    if ms is not None and abs(ms) <= MAX_MS:
         return ms
     raise InputError(
-        f"Record {row}: the timestamp column {name!r} holds {value!r} ({type(value).__name__}). "
+        f"Record {row}: the timestamp column {name!r} holds {in_one_line(value)} ({type(value).__name__}). "
         "Give integer milliseconds of at most 64 bits, or a datetime."
     )

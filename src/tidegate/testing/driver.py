@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.arguments import is_one_of
 from tidegate.dsl import KLateRecords, KTable, Result
 from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.instants import Duration, duration_ms, given_instant_ms, show_ms
@@ -93,7 +94,7 @@ class TopologyTestDriver:
         self._entries = entries_of(self._plan, self._nodes)
         self._named = named_columns(self._nodes)
         check_names(self._entries)
-        if state:
+        if state is not None:
             if not isinstance(state, DriverState):
                 raise DefinitionTypeError(
                     f"`state` is {in_one_line(state)}, not what a driver remembers. Give another driver's "
@@ -309,9 +310,9 @@ class TopologyTestDriver:
         """
         by_operator = {tally.name: tally.values(self._wall_clock_ms) for tally in self._tallies}
         if operator is not None:
-            if operator not in by_operator:
+            if not is_one_of(operator, by_operator):
                 raise DefinitionError(
-                    f"`operator` is {operator!r}; there are {', '.join(map(repr, by_operator)) or 'none'}."
+                    f"`operator` is {in_one_line(operator)}; there are {', '.join(map(repr, by_operator)) or 'none'}."
                 )
             return by_operator[operator]
         if not by_operator:

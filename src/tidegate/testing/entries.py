@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.errors import DefinitionError, InputError
+from tidegate.arguments import is_one_of
+from tidegate.errors import DefinitionError, InputError, in_one_line
 from tidegate.plan import Edge, Node, Plan, Stream, inputs_of, order_of
 from tidegate.testing.column_types import Types
 from tidegate.testing.inputs import Inputs
@@ -81,5 +82,5 @@ def check_input(entries: list[Entry], stream: str | None) -> None:
         raise InputError(
             f"This topology has the inputs {', '.join(names)}. Say which: pipe_input(record, {names[0]!r})."
         )
-    if stream is not None and stream not in names:
-        raise InputError(f"There is no input {stream!r}, only {', '.join(map(repr, names))}.")
+    if stream is not None and not is_one_of(stream, names):
+        raise InputError(f"There is no input {in_one_line(stream)}, only {', '.join(map(repr, names))}.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from tidegate.arguments import has
 from tidegate.errors import InputError, TidegateError, in_one_line
 from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.columns.given import REFUSALS, as_arrow
@@ -67,10 +68,10 @@ def _check(value: pa.Scalar, where: str, kind: type[TidegateError]) -> None:
 
 def as_records(records: Any) -> list[Record]:
     """The records of a list. Raises InputError if it is not a batch of records."""
-    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+    if isinstance(records, str | Mapping) or not has(records, "__iter__"):
         raise InputError(
-            f"pipe_batch got {records!r}, which is no batch. Give a list of records (dicts), an Arrow table, or a "
-            "pandas frame; one record goes to pipe_input."
+            f"pipe_batch got {in_one_line(records)}, which is no batch. Give a list of records (dicts), an Arrow "
+            "table, or a pandas frame; one record goes to pipe_input."
         )
     records = list(records)
     for record in records:

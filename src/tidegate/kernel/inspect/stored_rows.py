@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, in_one_line
 from tidegate.instants import given_instant_ms, later_ms
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.columns.arrays import as_schema, concat_tables, ints
@@ -50,10 +50,10 @@ def chosen(found: Sequence[Described], store: str | None) -> tuple[int, str]:
         return last, stores(found[last])[0]
     known = [(place, name) for place, what in enumerate(found) for name in stores(what)]
     for place, name in known:
-        if name == store:
+        if isinstance(store, str) and name == store:
             return place, name
     raise DefinitionError(
-        f"There is no store {store!r}. The stores are {', '.join(repr(name) for _, name in known)}. "
+        f"There is no store {in_one_line(store)}. The stores are {', '.join(repr(name) for _, name in known)}. "
         'An aggregation names its own with Materialized.as_("name"), a suppression with .with_name("name").'
     )
 
