@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
+from pathlib import Path
 from random import Random
 from statistics import median
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
@@ -20,6 +24,7 @@ from tidegate.advice import counts, here
 GRACES = [0, 1, 7, 25, 1_000, 2**62]
 SEEDS = seeds(30, 120)
 VIEW = pa.string_view()
+DECIMAL = pa.decimal32(5, 0) if hasattr(pa, "decimal32") else pa.decimal128(5, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -286,6 +291,50 @@ def test_categories_and_views_are_text() -> None:
         assert limits[0] == limits[1]
         joins = [tg.advise_join(one, one, key="k", timestamp="ts") for one in (given, table)]
         assert str(joins[0]) == str(joins[1])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([uuid.UUID(int=number).bytes for number in (1, 1, 2)], pa.uuid()),
+        pa.array(["1", "1", "2"], pa.json_()),
+        pa.array([Decimal(1), Decimal(1), Decimal(2)], pa.decimal128(5, 0)).cast(DECIMAL),
+    ],
+    ids=["UUIDs", "JSON", "decimals"],
+)
+def test_keys_and_partitions_of_rare_types(keys: pa.Array, tmp_path: Path) -> None:
+    """Arrow groups neither values of an extension nor decimals of fewer than 128 bits. Parquet has UUIDs."""
+    table = pa.table({"k": keys, "ts": [100, 1, 50], "o": [0, 1, 2]})
+    pq.write_table(table, tmp_path / "events.parquet")
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    for given in (table, tmp_path / "events.parquet"):
+        found = tg.advise(given, key="k", timestamp="ts", partition="k", offset="o", windows=windows)
+        assert [late for _, _, late in found.keys] == [1]
+        assert len(found.partitions) == 2
+        assert tg.advise_limit(given, key="k", timestamp="ts", limits=["1 s"]).updates == 3
+        assert tg.advise_join(given, given, key="k", timestamp="ts").partnered == 3
+
+
+@pytest.mark.parametrize("column", ["ts", "at"])
+def test_a_time_of_more_than_64_bits_is_refused(column: str) -> None:
+    table = pa.table({name: pa.array([1, 2**63 if name == column else 5], pa.uint64()) for name in ("k", "ts", "at")})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    said = rf"^The column '{column}' has a time of more milliseconds than 64 bits hold: .*\. Correct such records\.$"
+    with pytest.raises(tg.InputError, match=said):
+        tg.advise(table, key="k", timestamp="ts", arrival="at", windows=windows)
+    with pytest.raises(tg.InputError, match=said):
+        tg.advise_join(table, table, key="k", timestamp="ts", arrival="at")
+
+
+def test_an_alert_that_raises() -> None:
+    table = pa.table({"k": ["A"], "ts": [1]})
+    windows = tg.TimeWindows.of_size_with_no_grace("10 ms")
+    with pytest.raises(
+        tg.AggregationError, match=r"^`alert` raised KeyError: .*x.*\. It gets an Arrow table with the co"
+    ):
+        tg.advise(table, key="k", timestamp="ts", windows=windows, alert=lambda results: results["x"])
+    with pytest.raises(tg.DefinitionTypeError, match=r"^`alert` is .*, which cannot be called as alert\(results\): "):
+        tg.advise(table, key="k", timestamp="ts", windows=windows, alert=lambda: True)
 
 
 def advised(table: pa.Table, partition: str) -> object:

@@ -19,7 +19,8 @@ from tidegate.advice.files import read
 from tidegate.cli.main import main
 from tidegate.errors import DefinitionError, DefinitionTypeError, InputError
 
-ASKED = ["--key", "k", "--timestamp", "ts", "--window", "10 ms", "--partition", "p", "--offset", "o", "--arrival", "at"]
+COLUMNS = ["--key", "k", "--timestamp", "ts"]
+ASKED = [*COLUMNS, "--window", "10 ms", "--partition", "p", "--offset", "o", "--arrival", "at"]
 
 
 @pytest.fixture(scope="module")
@@ -282,11 +283,40 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         ("kafka://broker:9092", "the path is 'kafka://broker:9092'. Write kafka://HOST:PORT/TOPIC."),
         ("kafka://broker:9092/events", "a topic needs --value, the schema of its values"),
+        ("KAFKA://[::1]:9092/events", "a topic needs --value, the schema of its values"),
+        ("kafka://[broker/events", "a topic needs --value, the schema of its values"),
     ],
 )
 def test_a_topic_must_be_named(path: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", path, *ASKED]) == 2
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["http://[events", "http://h:port/events", "", "a" * 5_000, "x/" * 3_000])
+def test_a_path_that_is_none(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["advise", path, *ASKED], ["advise-join", path, path, *COLUMNS], ["advise-limit", path, *COLUMNS]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("tidegate: ")
+        assert len(said) < 500
+
+
+def test_a_folder_in_which_nobody_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    (tmp_path / "events.csv").touch()
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(InputError, match=r"cannot be listed: Permission denied \('.*'\)\. Name a Parquet, CSV or JSON"):
+        tg.advise(tmp_path, key="k", timestamp="ts", windows=tg.TimeWindows.of_size_with_no_grace("1 s"))
+
+
+def test_a_format_that_is_none(parquet: str) -> None:
+    """Files of any other format were read as JSON."""
+    with pytest.raises(tg.DefinitionError, match=r"^`format` is 'orc'\. Use one of 'parquet', 'csv', 'json'\.$"):
+        tg.advise(
+            parquet, key="user", timestamp="ts", windows=tg.TimeWindows.of_size_with_no_grace("1 s"), format="orc"
+        )
 
 
 class _Spark:

@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import as_time
-from tidegate.errors import DefinitionError, InputError
+from tidegate.arguments import is_one_of, location_of
+from tidegate.errors import DefinitionError, InputError, in_one_line
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+_FORMATS = tuple(dict.fromkeys(FORMATS.values()))
 
 _TIMES = {"coerce_int96_timestamp_unit": "us"}
 """Spark writes times with 96 bits. As nanoseconds of 64 bits those before 1677 or behind 2262 would be others."""
@@ -24,7 +27,8 @@ def recording(question: Question, records: Any, format: str | None) -> Any:
     """The recording behind a path, with the columns that the question asks for; `records` itself if it is no path."""
     if not isinstance(records, str | PathLike):
         return records
-    return read(Path(records), question.columns, format, values=question.skips_null_values, times=question.times)
+    place = Path(location_of(records, "records"))
+    return read(place, question.columns, format, values=question.skips_null_values, times=question.times)
 
 
 def read(
@@ -44,12 +48,21 @@ def read(
     Raises DefinitionError for a column that no file has, InputError for a path that does not exist or a file that
     cannot be read.
     """
+    if format is not None and not is_one_of(format, _FORMATS):
+        raise DefinitionError(f"`format` is {in_one_line(format)}. Use one of {', '.join(map(repr, _FORMATS))}.")
     place = Path(path)
-    if not place.exists():
+    try:
+        if not place.exists():
+            raise InputError(
+                f"There is no file or folder {in_one_line(str(path))}. Name a Parquet, CSV or JSON lines file, or a "
+                "folder of them."
+            )
+        files = _files(place, format)
+    except OSError as error:  # a folder in it that nobody may list, or a name of more bytes than a file may have
         raise InputError(
-            f"There is no file or folder {str(path)!r}. Name a Parquet, CSV or JSON lines file, or a folder of them."
-        )
-    files = _files(place, format)
+            f"{in_one_line(str(path))} cannot be listed: {error.strerror} ({in_one_line(error.filename)}). Name a "
+            "Parquet, CSV or JSON lines file, or a folder that holds nothing else."
+        ) from None
     if not files:
         raise InputError(f"{str(path)!r} holds no file with an ending of {', '.join(FORMATS)}. Say format=.")
     formats = [format or _format(file) for file in files]

@@ -14,6 +14,7 @@ from tidegate.advice.question import Question
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import Flags, Ints, array, ints, plain_columns, with_column
 from tidegate.kernel.exchange.decoding import milliseconds, read
+from tidegate.kernel.rows.conversion import for_display
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -87,6 +88,13 @@ def as_time(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     Raises DefinitionError for another type, InputError for text that is not a time.
     """
     kind = column.type
+    if pa.types.is_uint64(kind):
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"The column {name!r} has a time of more milliseconds than 64 bits hold: {error}. Correct such records."
+            ) from None
     if pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
         return column.cast(pa.int64()) if pa.types.is_null(kind) else column
     if pa.types.is_date(kind):
@@ -138,14 +146,16 @@ def _partition(question: Question, table: pa.Table) -> tuple[Ints, tuple[str, ..
     if question.partition is None:
         return np.zeros(table.num_rows, np.int64), ("the only one",)
     column = _whole(table, question.partition, "partition")
-    if pa.types.is_nested(column.type):
+    try:
+        values = pc.unique(column)
+        names = values.take(pc.sort_indices(values))
+    except pa.ArrowNotImplementedError:  # nested values, and few others, have no order
         raise DefinitionError(
             f"The partition column {question.partition!r} is {column.type}: it names the part of the source that a "
             "record is of. Use a column of integers or strings."
-        )
-    values = pc.unique(column)
-    names = values.take(pc.sort_indices(values))
-    return ints(pc.index_in(column, names)), tuple(str(name) for name in names.to_pylist())
+        ) from None
+    shown = for_display(pa.table({"name": names}))
+    return ints(pc.index_in(column, names)), tuple(str(row["name"]) for row in shown)
 
 
 def _whole(table: pa.Table, name: str, what: str) -> Any:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import tidegate as tg
 from tidegate.cli.given import add_settings, session, write
@@ -99,7 +98,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _advice(parsed: argparse.Namespace) -> Advice:
-    topic = urlsplit(parsed.path).scheme == "kafka"
+    topic = parsed.path.partition("://")[0].lower() == "kafka"
     if topic:
         parsed.partition, parsed.offset = parsed.partition or "partition", parsed.offset or "offset"
     on_spark = topic or parsed.spark
@@ -161,8 +160,7 @@ def _frame(parsed: argparse.Namespace) -> object:
 
 def _topic(parsed: argparse.Namespace) -> object:
     """The decoded records of a topic between two offsets, as a static DataFrame; prints how many cannot be decoded."""
-    address = urlsplit(parsed.path)
-    servers, topic = address.netloc, address.path.strip("/")
+    servers, _, topic = parsed.path.partition("://")[2].strip("/").partition("/")
     if not servers or not topic:
         raise DefinitionError(f"the path is {parsed.path!r}. Write kafka://HOST:PORT/TOPIC.")
     if parsed.value is None:

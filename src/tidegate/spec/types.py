@@ -57,8 +57,11 @@ def arrow_type(declared: object) -> pa.DataType:
 
 
 def is_atomic(kind: pa.DataType) -> bool:
-    """Whether values of this type have a hash, as keys need. The parts of a nested value, or of an interval, have."""
-    return not pa.types.is_nested(kind) and not pa.types.is_interval(kind)
+    """Whether values of this type have a hash, as keys need. The parts of a nested value, or of an interval, have, and
+    what an extension stores: of a UUID its bytes.
+    """
+    of_parts = pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType)
+    return not of_parts
 
 
 def _decimal(declared: str, precision: int, scale: int) -> pa.DataType:

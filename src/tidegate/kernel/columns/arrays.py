@@ -58,14 +58,23 @@ def decoded(rows: Rows) -> Rows:
 
 
 def plain_columns(rows: pa.Table) -> pa.Table:
-    """`rows` of a user with plain types: the values of dictionaries, and text and bytes that are no views.
+    """`rows` of a user with plain types: the values of dictionaries, text and bytes that are no views, the values that
+    an extension stores (of a UUID its bytes), and decimals of 128 bits.
 
-    pandas and polars have categories as dictionaries, and polars has text as views. Arrow cannot select views.
+    pandas and polars have categories as dictionaries, and polars has text as views. Arrow cannot select views, and
+    groups neither extensions nor smaller decimals.
     """
-    for change in (_without_view, _without_dictionary):  # Arrow decodes no dictionary of views.
+    for change in (_common, _without_view, _without_dictionary):  # Arrow decodes no dictionary of views.
         schema = pa.schema([_changed(field, change) for field in rows.schema], rows.schema.metadata)
         rows = rows if schema.equals(rows.schema) else rows.cast(schema)
     return rows
+
+
+def _common(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    small = pa.types.is_decimal(kind) and kind.bit_width < 128
+    return pa.decimal128(kind.precision, kind.scale) if small else kind
 
 
 def _without_view(kind: pa.DataType) -> pa.DataType:
