@@ -393,6 +393,16 @@ def test_wrong_options_are_explained(
     assert not output.exists()
 
 
+@pytest.mark.parametrize("below", ["", "folder"])
+def test_an_output_that_can_be_no_folder(tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / below
+    assert main(["demo", "--output", str(output)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"tidegate: --output is {str(output)!r}, where no folder can be made: ")
+    assert "Traceback" not in said
+
+
 def test_what_is_not_installed_is_named_before_anything_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tidegate.demo.picture import Story, draw
 from tidegate.demo.session import LOCAL, spark_session
 from tidegate.demo.stream import Replay, Run
 from tidegate.demo.topology import GRACE, windows
+from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,13 @@ def run(options: Options, console: Console | None = None) -> int:
     """Run the demo. Returns 0 if every result is right, else 1."""
     console = console or Console(highlight=False)
     chosen = pd.Timedelta(milliseconds=windows(options.grace).grace_ms)
-    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TidegateError(
+            f"--output is {str(options.output)!r}, where no folder can be made: {error.strerror}. Name a folder, or "
+            "one that is not there yet, in a place where you may write."
+        ) from error
 
     reports = flights.reports(flights.read_flights())
     show.show_input(console, reports)
