@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from tidegate.arguments import is_one_of
+from tidegate.dsl.checks import check_column, check_columns
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS, Changelog, check_there
@@ -38,6 +40,7 @@ TIMES = ("source.ts_ms", "ts_ms")
 UPSERTS = ("c", "u", "r")
 DELETE, SKIP = "delete", "skip"
 _KAFKAS_KEY = "key"
+_ORDER = ("partition", "offset")
 
 _ENVELOPE, _KEY, _FAULT, _CHANGE = (OURS + name for name in ("envelope", "key", "fault", "change"))
 _PAYLOAD = "payload"
@@ -132,17 +135,15 @@ class _Reading:
                 f"`source` is {in_one_line(source)}. Use a DataFrame whose column `value` has the envelopes, as "
                 'spark.readStream.format("kafka")....load().'
             )
-        if isinstance(key, str):
-            key = [key]
+        key = check_columns(key, "key")
         registered = _Registered.of(row) if isinstance(row, Registered) else None
         fields = (registered or Json(row)).fields(source.sparkSession)
         for each in key:
             check_there("key", each, fields.names, "row")
-        if not key:
-            raise DefinitionError('`key` is empty: name the columns that are the key, for example key="id".')
-        if time not in TIMES:
-            raise DefinitionError(f'`timestamp` is {time!r}. Use "source.ts_ms" or "ts_ms".')
-        for column in ("value", *(each for each in order if each is not None)):
+        if not is_one_of(time, TIMES):
+            raise DefinitionError(f'`timestamp` is {in_one_line(time)}. Use "source.ts_ms" or "ts_ms".')
+        named = [check_column(each, what) for each, what in zip(order, _ORDER, strict=True) if each is not None]
+        for column in ("value", *named):
             if column not in source.columns:
                 raise DefinitionError(
                     f"`source` has no column {column!r}. Its columns are {', '.join(source.columns)}. Envelopes are in "
@@ -151,12 +152,12 @@ class _Reading:
         deletes = _deletes(tombstones, source.columns, history)
         if registered is not None:
             registered = registered.with_key(key if _KAFKAS_KEY in source.columns else [])
-        return _Reading(source, tuple(key), fields, _names(fields), time, deletes, order, name, registered)
+        return _Reading(source, key, fields, _names(fields), time, deletes, order, name, registered)
 
     def frame(self) -> DataFrame:
         """The changes, in the order of the records; Spark counts the records that are no change (`observedMetrics`)."""
         changes = without_faults(self._judged(), F.col(_FAULT), F.count(F.lit(1)), f"{self.name} source")
-        placed = {called: column for called, column in zip(("partition", "offset"), self.order, strict=True) if column}
+        placed = {called: column for called, column in zip(_ORDER, self.order, strict=True) if column}
         places = [col(column).alias(called) for called, column in placed.items()]
         changes = changes.select(F.explode(self._changes()).alias(_CHANGE), *places)
         taken = F.col(_CHANGE)
@@ -332,8 +333,8 @@ def _optional(name: str, fields: Sequence[tuple[str, Schema]]) -> Schema:
 
 def _deletes(tombstones: str | None, columns: Sequence[str], history: bool) -> bool:
     """Whether a record without a value deletes a row; raises DefinitionError if `tombstones` cannot be done."""
-    if tombstones not in (None, DELETE, SKIP):
-        raise DefinitionError(f'`tombstones` is {tombstones!r}. Use "delete" or "skip", or leave it out.')
+    if tombstones is not None and not is_one_of(tombstones, (DELETE, SKIP)):
+        raise DefinitionError(f'`tombstones` is {in_one_line(tombstones)}. Use "delete" or "skip", or leave it out.')
     keyed = {"key", "timestamp"} <= set(columns)
     if tombstones == DELETE and not keyed:
         raise DefinitionError(

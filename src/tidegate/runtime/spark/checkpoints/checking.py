@@ -17,11 +17,13 @@ from tidegate.kernel.upgrade import compatibility, description
 from tidegate.plan import Node, Operation, Stream, graph, operation
 from tidegate.runtime.spark.attach import laid_out
 from tidegate.runtime.spark.checkpoints.reading import memories
+from tidegate.runtime.spark.session.given import check_session
 from tidegate.spec.upgrade import Change, Upgrade, other_operators
 
 
 def check_upgrade(spark: SparkSession, checkpoint: str, table: Any) -> Upgrade:
     """See `tg.check_upgrade`."""
+    check_session(spark)
     if not isinstance(table, Result):
         raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
     node = table.node

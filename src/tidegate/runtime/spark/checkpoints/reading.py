@@ -34,6 +34,7 @@ from tidegate.plan import Operation
 from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
 from tidegate.runtime.spark.frames.public import public
 from tidegate.runtime.spark.raw import MapInArrow
+from tidegate.runtime.spark.session.given import check_session
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG
 from tidegate.spec.pending import Pending, together
@@ -53,6 +54,7 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
 
     Raises CheckpointError if the checkpoint has no state of tidegate, DefinitionError for a store it does not have.
     """
+    check_session(spark)
     found = _found(spark, checkpoint)
     if not found:
         raise nothing(checkpoint)

@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from tidegate.arguments import options_of
+from tidegate.dsl.checks import check_name
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.delta.log import Log, check_protocol
 from tidegate.runtime.spark.delta.table import Columns, Table
@@ -73,7 +75,7 @@ def source(
         orders = tg.delta.source(spark, "/data/orders", key="user", timestamp="ts", options={"startingVersion": "0"})
         ```
     """
-    options = options or {}
+    options = options_of(options)
     check_folder(spark, table, "table")
     unknown = [each for each in options if each.lower() not in {known.lower() for known in OPTIONS}]
     if unknown:
@@ -91,7 +93,7 @@ def source(
     reading = ColumnReading(
         found, columnar.Columns(pa.schema([]), "parquet", columns.physical, sparse=True, ids=columns.ids)
     )
-    return stream_of(reading, key=key, timestamp=timestamp, name=name or "delta", **more)
+    return stream_of(reading, key=key, timestamp=timestamp, name=check_name(name, "delta"), **more)
 
 
 def _catalog(log: Log, options: Mapping[str, str]) -> tuple[Table, Columns]:

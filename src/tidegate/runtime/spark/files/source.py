@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate import dsl
+from tidegate.arguments import is_one_of, options_of
 from tidegate.dsl import KStream
+from tidegate.dsl.checks import check_column, check_name
 from tidegate.errors import DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.files import formats, listed
@@ -29,6 +31,7 @@ from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.runtime.spark.frames.names import check_apart, free, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
 from tidegate.runtime.spark.raw import Pack
+from tidegate.runtime.spark.session.given import check_session
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
 TAKEN = (*RESULT_COLUMNS, PARTITION, OFFSET)
@@ -116,9 +119,11 @@ def source(
         events = tg.files.source(spark, "/data/clicks", key="user", timestamp="ts", format="json")
         ```
     """
-    options = options or {}
+    options = options_of(options)
     check_folder(spark, path, "path")
     _check_format(format)
+    check_column(timestamp, "timestamp")
+    name = check_name(name, "files")
     by_columns = partition is not None or offset is not None
     if ordered and by_columns:
         raise DefinitionError(
@@ -143,13 +148,13 @@ def source(
             schema,
             options,
             streaming,
-            name or "files",
+            name,
             {"key": key, "timestamp": timestamp, "partition": partition, "offset": offset, **more},
         )
     wanted = _Wanted(spark, path, format, schema, options, streaming, not by_columns)
-    reading = wanted.reading(name or "files", timestamp)
+    reading = wanted.reading(name, timestamp)
     order = (partition, offset) if by_columns else (PARTITION, OFFSET)
-    return stream_of(reading, key=key, timestamp=timestamp, name=name or "files", order=order, **more)
+    return stream_of(reading, key=key, timestamp=timestamp, name=name, order=order, **more)
 
 
 def stream_of(
@@ -218,7 +223,8 @@ def ordered(
     """
     check_folder(spark, path, "path")
     _check_format(format)
-    return _Wanted(spark, path, format, schema, options or {}, streaming, True).reading(name, None).frame()
+    wanted = _Wanted(spark, path, format, schema, options_of(options), streaming, True)
+    return wanted.reading(check_name(name, "files"), None).frame()
 
 
 @dataclass(frozen=True)
@@ -340,11 +346,7 @@ def most_files(options: Mapping[str, str]) -> int:
 
 def check_folder(spark: Any, path: Any, argument: str) -> None:
     """Raise DefinitionTypeError unless `spark` is a session, and `path`, which `argument` gives, may name a folder."""
-    # Sessions have two classes: Spark's own, and the one of Spark Connect.
-    if not hasattr(type(spark), "readStream"):
-        raise DefinitionTypeError(
-            f"`spark` is {in_one_line(spark)}, not a SparkSession. Use SparkSession.builder.getOrCreate()."
-        )
+    check_session(spark)
     if not isinstance(path, str) or not path:
         raise DefinitionTypeError(
             f'`{argument}` is {in_one_line(path)}. Use the name of a folder as text, "/data/clicks"; of a '
@@ -353,8 +355,8 @@ def check_folder(spark: Any, path: Any, argument: str) -> None:
 
 
 def _check_format(format: str) -> None:
-    if format not in (*COLUMNAR, *LINES):
-        raise DefinitionError(f"`format` is {format!r}. Use {', '.join((*COLUMNAR, *LINES))}.")
+    if not is_one_of(format, (*COLUMNAR, *LINES)):
+        raise DefinitionError(f"`format` is {in_one_line(format)}. Use {', '.join((*COLUMNAR, *LINES))}.")
 
 
 def names_of(fields: Iterable[str], folders: Iterable[str], taken: tuple[str, ...]) -> dict[str, str]:

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import options_of, whole_number
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.spec.columns import OURS
 
@@ -275,7 +276,7 @@ def json(schema: str | StructType, options: Mapping[str, str] | None = None) -> 
         raise DefinitionTypeError(
             f'`schema` is {schema!r}. Use a text like "user string, ts timestamp" or a StructType.'
         )
-    return Json(schema, dict(options or {}))
+    return Json(schema, options_of(options))
 
 
 def avro(schema: str, *, schema_id: int | None = None) -> Avro:
@@ -306,9 +307,10 @@ def avro(schema: str, *, schema_id: int | None = None) -> Avro:
         kind = None
     if kind != "record":
         raise DefinitionError(f"`schema` is {schema!r}, not the JSON text of an Avro record.")
-    if schema_id is not None and (not isinstance(schema_id, int) or not 0 <= schema_id < 2**31):
-        raise DefinitionError(f"`schema_id` is {schema_id!r}: it is a number from 0 to 2^31 - 1.")
-    return Avro(schema, schema_id)
+    number = whole_number(schema_id)
+    if schema_id is not None and (number is None or not 0 <= number < 2**31):
+        raise DefinitionError(f"`schema_id` is {in_one_line(schema_id)}: it is a number from 0 to 2^31 - 1.")
+    return Avro(schema, number)
 
 
 def text(name: str) -> Text:

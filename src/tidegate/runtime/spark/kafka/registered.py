@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import options_of, whole_number
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.kernel.columns.arrays import Flags, as_type
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
@@ -78,9 +79,12 @@ def schema_registry(
         raise DefinitionTypeError(f'`url` is {url!r}. Use the address of a registry, "http://localhost:8081".')
     if schema is not None and (subject is not None or version is not None):
         raise DefinitionError("`schema` is the reader's schema itself: leave `subject` and `version` out beside it.")
-    if version is not None and (not isinstance(version, int) or version < 1):
-        raise DefinitionError(f"`version` is {version!r}. Use the number of a version, from 1 on, or leave it out.")
-    return Registered(registry(url, dict(options or {})), subject, version, schema, message)
+    number = whole_number(version)
+    if version is not None and (number is None or number < 1):
+        raise DefinitionError(
+            f"`version` is {in_one_line(version)}. Use the number of a version, from 1 on, or leave it out."
+        )
+    return Registered(registry(url, options_of(options)), subject, number, schema, message)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
+from tidegate.arguments import options_of
 from tidegate.dsl import Result
+from tidegate.dsl.checks import check_column, check_columns, check_name
 from tidegate.dsl.result import attached
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text, is_json
 from tidegate.runtime.spark.kafka.registered import Registered, bound
-from tidegate.runtime.spark.kafka.source import check_connector
+from tidegate.runtime.spark.kafka.source import check_connector, check_servers
 from tidegate.spec.columns import OURS, public_key
 from tidegate.spec.columns import ROW_ID as RECORDS
 
@@ -70,10 +72,14 @@ def sink(
         query = tg.kafka.sink(final, "localhost:9092", "alerts", checkpoint="/data/checkpoints/alerts").start()
         ```
     """
+    check_servers(servers)
+    if not isinstance(topic, str) or not topic:
+        raise DefinitionTypeError(f"`topic` is {in_one_line(topic)}. Use the name of a topic.")
+    more = options_of(options)
     value = bound(value, topic, "value")
-    rows = records(table, key=key, value=value, headers=headers, final=final, name=name or topic)
+    rows = records(table, key=key, value=value, headers=headers, final=final, name=check_name(name, topic))
     check_connector(rows.sparkSession)
-    settings = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
+    settings = {**more, "kafka.bootstrap.servers": servers, "topic": topic}
     if not rows.isStreaming:
         return rows.write.format("kafka").options(**settings)
     writer = rows.writeStream.format("kafka").outputMode("update").options(**settings)
@@ -117,6 +123,14 @@ def records(
         ```
     """
     form: Format | None = bound(value, None, "value")
+    if form is not None and not isinstance(form, Format):
+        raise DefinitionTypeError(
+            f"`value` is {in_one_line(form)}. Use a Format such as tg.kafka.avro(schema), or leave it out for JSON."
+        )
+    name = check_name(name, "")
+    named = [headers] if isinstance(headers, str) else headers
+    if not isinstance(named, list | tuple):
+        raise DefinitionTypeError(f"`headers` is {in_one_line(headers)}. Use a list of names of columns.")
     frame, rows = _rows(table, key, final, text_of_times=form is None)
     if ROW_ID in frame.columns:
         raise DefinitionError(
@@ -140,8 +154,8 @@ def records(
     if "deleted" in frame.columns:
         body = F.when(~F.coalesce(F.col("deleted"), F.lit(False)), body)
     out = [_key(frame, rows).alias("key"), body.cast("binary").alias("value")]
-    if headers:
-        out.append(_headers(frame, [headers] if isinstance(headers, str) else list(headers)))
+    if named:
+        out.append(_headers(frame, [check_column(each, "headers") for each in named]))
     return frame.select(*out)
 
 
@@ -154,7 +168,7 @@ class _Rows:
 
 def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> tuple[DataFrame, _Rows]:
     """The rows, with `text_of_times` if they come from workers."""
-    given = None if key is None else [key] if isinstance(key, str) else list(key)
+    given = None if key is None else list(check_columns(key, "key"))
     if isinstance(table, DataFrame):
         return table, _of_frame(table, given, bool(final))
     if not isinstance(table, Result):

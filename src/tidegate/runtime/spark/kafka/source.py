@@ -22,8 +22,10 @@ from pyspark.sql.types import (
 )
 
 from tidegate import dsl
+from tidegate.arguments import is_one_of, options_of
 from tidegate.dsl import KStream, KTable
-from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
+from tidegate.dsl.checks import check_column, check_name
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
@@ -34,6 +36,7 @@ from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
 from tidegate.runtime.spark.raw import Pack, RowDecoder, without_faults
 from tidegate.runtime.spark.session.config import connector
+from tidegate.runtime.spark.session.given import check_session
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"
@@ -151,14 +154,14 @@ def source(
         )
         ```
     """
-    raw, made = _Wanted(spark, servers, _topics(topic), starting, headers, streaming, options or {}).by(consumer)
+    raw, made = _Wanted.of(spark, servers, topic, starting, headers, streaming, options).by(consumer)
     return decoded_stream(
         raw,
         made=made,
         key=bound(key, topic, "key"),
         value=bound(value, topic, "value"),
         timestamp=timestamp,
-        name=name or _named(topic),
+        name=check_name(name, _named(topic)),
         several=not isinstance(topic, str),
         **more,
     )
@@ -208,13 +211,13 @@ def table(
         users = tg.kafka.table(spark, "localhost:9092", "users", key="user", value="city string", history="1 hour")
         ```
     """
-    raw, _ = _Wanted(spark, servers, _topics(topic), starting, False, streaming, options or {}).by(consumer)
+    raw, _ = _Wanted.of(spark, servers, topic, starting, False, streaming, options).by(consumer)
     return decoded_table(
         raw,
         key=bound(key, topic, "key"),
         value=bound(value, topic, "value"),
         timestamp=timestamp,
-        name=name or _named(topic),
+        name=check_name(name, _named(topic)),
         several=not isinstance(topic, str),
         history=history,
     )
@@ -323,7 +326,7 @@ class _Reading:
         key_fields = key_format.fields(spark) if key_format else StructType()
         names = _names(key_fields, value_fields)
         columns = [names[_KEY, field] for field in key_fields.names] if key_format else _of_value(key, names)
-        time = STAMP if timestamp is None else _time(timestamp, names)
+        time = STAMP if timestamp is None else _time(check_column(timestamp, "timestamp"), names)
         return _Reading(raw, key_format, value_format, key_fields, value_fields, columns, names, time, name, several)
 
     def frame(self) -> DataFrame:
@@ -468,9 +471,9 @@ def _names(key: StructType, value: StructType) -> dict[tuple[str, str], str]:
 
 def _of_value(key: Any, names: dict[tuple[str, str], str]) -> list[str]:
     given = [key] if isinstance(key, str) else list(key) if isinstance(key, list | tuple) else None
-    if not given:
+    if not given or not all(isinstance(name, str) for name in given):
         raise DefinitionTypeError(
-            f"`key` is {key!r}. Use fields of the value, or how the record's key is written: "
+            f"`key` is {in_one_line(key)}. Use fields of the value, or how the record's key is written: "
             'tg.kafka.text("user"), tg.kafka.json("shop string, item long").'
         )
     fields = [name for _, name in names]
@@ -508,13 +511,20 @@ class _Wanted:
     streaming: bool
     options: Mapping[str, str]
 
+    @staticmethod
+    def of(
+        spark: Any, servers: Any, topic: Any, starting: str, headers: bool, streaming: bool, options: Any
+    ) -> _Wanted:
+        """The checked arguments."""
+        check_session(spark)
+        check_servers(servers)
+        return _Wanted(spark, servers, _topics(topic), starting, headers, streaming, options_of(options))
+
     def by(self, consumer: str) -> tuple[DataFrame, Made | None]:
         """The records with the columns of Spark's own source; and the Made of another consumer, None for Spark's."""
-        if consumer == "spark":
-            return self.by_spark(), None
-        if consumer == "librdkafka":
-            return self.by_librdkafka()
-        raise DefinitionError(f'`consumer` is {consumer!r}. Use "spark" or "librdkafka".')
+        if not is_one_of(consumer, ("spark", "librdkafka")):
+            raise DefinitionError(f'`consumer` is {in_one_line(consumer)}. Use "spark" or "librdkafka".')
+        return (self.by_spark(), None) if consumer == "spark" else self.by_librdkafka()
 
     def by_spark(self) -> DataFrame:
         settings = {
@@ -543,6 +553,14 @@ class _Wanted:
             return found.read_by(self.spark, reader, fields, {STAMP: "timestamp"})
 
         return found.frame(self.spark), made
+
+
+def check_servers(servers: Any) -> None:
+    """Raise DefinitionTypeError unless the brokers are a text."""
+    if not isinstance(servers, str) or not servers:
+        raise DefinitionTypeError(
+            f'`servers` is {in_one_line(servers)}. Use the brokers as one text, "host:port" with commas between them.'
+        )
 
 
 def check_connector(spark: SparkSession) -> None:

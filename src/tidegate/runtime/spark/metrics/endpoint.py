@@ -18,10 +18,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from pyspark.sql import SparkSession
 
-from tidegate.errors import TidegateError
+from tidegate.arguments import whole_number
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.runtime.spark.metrics.listener import Listener
 from tidegate.runtime.spark.metrics.prometheus import Collector
+from tidegate.runtime.spark.session.given import check_session
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -118,6 +120,8 @@ def serve(
 
     Raises:
         TidegateError: prometheus-client is not installed.
+        DefinitionError: `port` is no port.
+        DefinitionTypeError: `spark` is no session, or `host` no text.
         OSError: The port is taken.
 
     Examples:
@@ -131,12 +135,18 @@ def serve(
         raise TidegateError(
             "tg.metrics.serve needs prometheus-client, which is not installed. Run: pip install 'tidegate[metrics]'"
         ) from error
+    check_session(spark)
+    number = whole_number(port)
+    if number is None or not 0 <= number < 2**16:
+        raise DefinitionError(f"`port` is {in_one_line(port)}. Use a whole number from 0, a free port, to 65535.")
+    if not isinstance(host, str):
+        raise DefinitionTypeError(f'`host` is {in_one_line(host)}. Use an address as text, for example "127.0.0.1".')
     listener = Listener()
     registry = CollectorRegistry() if registry is None else registry
     kind = _IPv6 if ":" in host else _Threads
     answers = application(listener, make_wsgi_app(registry), local=host in _LOOPBACK)
     streams = spark.streams  # first: it fails if the session has stopped
-    server = make_server(host, port, answers, kind, _Quiet)
+    server = make_server(host, number, answers, kind, _Quiet)
     collector = Collector(listener)
     registry.register(collector)
     Thread(target=server.serve_forever, name="tidegate metrics", daemon=True).start()

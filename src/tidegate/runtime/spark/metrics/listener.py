@@ -17,6 +17,7 @@ from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.runtime.spark.checkpoints.pending import observed, of_batch
 from tidegate.runtime.spark.metrics.history import History
+from tidegate.runtime.spark.session.given import check_session
 from tidegate.spec.metrics import GRACE_NEEDED, NOTHING, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 
@@ -314,11 +315,15 @@ def listen(spark: SparkSession) -> Listener:
     Returns:
         The listener.
 
+    Raises:
+        DefinitionTypeError: `spark` is no session.
+
     Examples:
         ```python
         metrics = tg.metrics.listen(spark)
         ```
     """
+    check_session(spark)
     listener = Listener()
     spark.streams.addListener(listener)
     return listener

@@ -18,9 +18,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
+from tidegate.arguments import has
 from tidegate.errors import TidegateError, warn
 from tidegate.runtime.spark.hadoop import local_files
 from tidegate.runtime.spark.session import earlier, socket_files
+from tidegate.runtime.spark.session.given import no_session
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
@@ -99,9 +101,11 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """
     require_spark()
     quiet_pandas()
-    if isinstance(spark_or_builder, type) or hasattr(spark_or_builder, "getOrCreate"):
+    if isinstance(spark_or_builder, type) or has(spark_or_builder, "getOrCreate"):
         return _configure_builder(spark_or_builder, faster)
     spark: Any = spark_or_builder
+    if not has(spark, "conf"):
+        raise no_session(spark)
     require_packages()
     use_driver_python(spark)
     require_connector(_set_in(spark, PACKAGES), spark.version)

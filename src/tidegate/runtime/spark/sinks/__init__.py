@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidegate.arguments import options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.runtime.spark.sinks.delta_table import Delta
 from tidegate.runtime.spark.sinks.exactly_once import Batches, Function
@@ -59,7 +60,8 @@ def delta(
         query = tg.sinks.delta(final, "/data/visits", checkpoint="/data/checkpoints/visits").start()
         ```
     """
-    return write(table, Delta(path, mode, name, partition_by, dict(storage_options or {})), checkpoint=checkpoint)
+    stored = options_of(storage_options, "storage_options")
+    return write(table, Delta(path, mode, name, partition_by, stored), checkpoint=checkpoint)
 
 
 def jdbc(
@@ -96,7 +98,7 @@ def jdbc(
         query = tg.sinks.jdbc(counts, "postgresql://localhost/shop", "visits", checkpoint="/data/checkpoints/v").start()
         ```
     """
-    return write(table, Postgres(url, dbtable, mode, name, dict(options or {})), checkpoint=checkpoint)
+    return write(table, Postgres(url, dbtable, mode, name, options_of(options)), checkpoint=checkpoint)
 
 
 def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | None = None) -> DataStreamWriter:

@@ -24,7 +24,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column
 from pyspark.sql.types import ArrayType, BinaryType, DecimalType, MapType, StructType
 
-from tidegate.errors import DefinitionError, TidegateError
+from tidegate.arguments import location_of, options_of
+from tidegate.dsl.checks import check_column
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
@@ -84,8 +86,12 @@ class Delta:
             target = tg.sinks.Delta("/data/visits").target(rows)
             ```
         """
-        found = DeltaTarget(str(self.path), self.name, rows, dict(self.storage_options))
-        found.make(list([self.partition_by] if isinstance(self.partition_by, str) else self.partition_by))
+        by = [self.partition_by] if isinstance(self.partition_by, str) else self.partition_by
+        if not isinstance(by, list | tuple):
+            raise DefinitionTypeError(f"`partition_by` is {in_one_line(by)}. Use a list of names of columns.")
+        options = options_of(self.storage_options, "storage_options")
+        found = DeltaTarget(location_of(self.path, "path"), self.name, rows, options)
+        found.make([check_column(each, "partition_by") for each in by])
         return found
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType, StructField, StructType, TimestampType
 
+from tidegate.arguments import is_one_of
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateWarning, in_one_line
 from tidegate.plan import LateRecords, Outputs, Plan, Stream, describe, operation, windows_of
@@ -111,10 +112,10 @@ def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
         frame = to_df(node)
     fields = tuple(_flattened(frame.schema))
     key, once = _key(node), _once(node)
-    chosen = mode or (APPEND if once or not key else UPSERT)
-    rows = Rows(name, fields, key, once, chosen, WINDOW in frame.columns)
-    if chosen not in MODES:
+    chosen = (APPEND if once or not key else UPSERT) if mode is None else mode
+    if not is_one_of(chosen, MODES):
         raise DefinitionError(f'`mode` is {in_one_line(mode)}. Use "append" or "upsert", or leave it out.')
+    rows = Rows(name, fields, key, once, chosen, WINDOW in frame.columns)
     if not rows.upserts:
         return rows
     if not key:

@@ -20,6 +20,7 @@ import pyarrow.csv as pacsv
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
+from tidegate.arguments import options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows, quoted
@@ -94,11 +95,12 @@ class Postgres:
                 f"`url` is of {scheme!r}, and tg.sinks.jdbc writes to PostgreSQL alone. Of other databases write "
                 "foreachBatch yourself: replace what batch n wrote, in one transaction (docs/sinks.md)."
             )
-        return Connection(url, tuple(self.options.items()))
+        return Connection(url, tuple(options_of(self.options).items()))
 
 
 def _parts(table: str | Sequence[str]) -> tuple[str, ...]:
-    parts = tuple(table.split(".")) if isinstance(table, str) else tuple(table)
+    given = table.split(".") if isinstance(table, str) else table
+    parts = tuple(given) if isinstance(given, list | tuple) else ()
     if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) and part for part in parts):
         raise DefinitionError(
             f'`table` is {in_one_line(table)}. Use "counts", "sales.counts", or the parts of a name that has dots: '
