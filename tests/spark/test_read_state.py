@@ -157,6 +157,24 @@ def test_a_checkpoint_without_a_committed_batch(
         assert "has no state that can be read: no batch" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("gone", "why"),
+    [
+        ("state/0/1", "its list of operators has 2 partitions of a state, and 1 are there"),
+        ("state/0/0", ".*Partition should start with 0"),
+        ("state/0/1/2.changelog", r".*/state/0/1/2\.changelog"),
+    ],
+    ids=["the last partition", "the first partition", "a file of a batch"],
+)
+def test_a_checkpoint_of_which_a_part_is_gone(spark: SparkSession, tmp_path: Path, gone: str, why: str) -> None:
+    """Spark's reader does not notice that the last partition is missing: its rows were missing without a word."""
+    checkpoint, _ = run(spark, tmp_path, final_sums)
+    (tmp_path / "checkpoint" / gone).rename(tmp_path / "gone")
+    for look in (tg.read_state, reading.pending, reading.memories):
+        with pytest.raises(tg.CheckpointError, match=f"The state in '{checkpoint}' cannot be read: {why}"):
+            look(spark, checkpoint)
+
+
 def test_what_waits_in_every_operator_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
     """Window by window and key by key, over two tasks, as in the driver."""
     checkpoint, driver = run(spark, tmp_path, again)

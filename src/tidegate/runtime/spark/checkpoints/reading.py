@@ -11,6 +11,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -42,6 +43,9 @@ from tidegate.spec.pending import Pending, together
 _PLACE, _PART = ("window", "segment", "part"), ("parts", "value")
 Ended = tuple[int | None, int | None]
 
+_OURS = "transformWithState"
+"""The beginning of the name that Spark has for an operator of ours."""
+
 _NO_BATCH = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 """The condition of the error of Spark's state reader for a checkpoint whose first batch was not committed."""
 
@@ -66,7 +70,8 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     """The `Pending` of each operator as of the last batch, upstream operators first."""
     operators = []
     for entries, what in _found(spark, checkpoint):
-        rows = entries.mapInArrow(_pending_as_text(what), "pending string").collect()
+        with _readable(checkpoint):
+            rows = entries.mapInArrow(_pending_as_text(what), "pending string").collect()
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
             windows = {tuple(window) for task in tasks for window in task["windows"]}
@@ -92,10 +97,10 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
     An operator that no row has reached yet has no store. Raises CheckpointError if the checkpoint has no state of
     tidegate.
     """
-    found = [
-        _stores(entries.where(F.col("window") == NAMED).toArrow().to_batches())
-        for entries in _operators(spark, checkpoint)
-    ]
+    found = []
+    for entries in _operators(spark, checkpoint):
+        with _readable(checkpoint):
+            found.append(_stores(entries.where(F.col("window") == NAMED).toArrow().to_batches()))
     if all(store.get(description.LAYOUT) is None for stores in found for store in stores):
         raise nothing(checkpoint)
     return found[::-1]
@@ -139,15 +144,33 @@ def _check_path(checkpoint: str) -> None:
 
 
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
-    return [(operator, what) for operator in _operators(spark, checkpoint) if (what := _described(operator))]
+    found = []
+    for operator in _operators(spark, checkpoint):
+        with _readable(checkpoint):
+            what = _described(operator)
+        if what is not None:
+            found.append((operator, what))
+    return found
+
+
+@contextmanager
+def _readable(checkpoint: str) -> Iterator[None]:
+    """Raises CheckpointError with the reason if Spark cannot read the state in there."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise CheckpointError(
+            f"The state in {checkpoint!r} cannot be read: {_reason(error)}. Is a file missing or damaged? Restore it "
+            "from a copy of the checkpoint. If a query runs there, it may have removed files meanwhile: call it again."
+        ) from error
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
     """The entries of every stateful operator that may be ours: (task, window, segment, part, parts, value)."""
     _check_path(checkpoint)
     _ = spark.streams  # before 4.3 the reader needs the state store's coordinator, which this starts
-    listed = _listed(spark, checkpoint, "operatorId", "operatorName")
-    for number in sorted(number for number, name in listed if name.startswith("transformWithState")):
+    listed = _listed(spark, checkpoint, "operatorId", "operatorName", "numPartitions")
+    for number, partitions in sorted((number, many) for number, name, many in listed if name.startswith(_OURS)):
         reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", LOG)
         try:
             entries = reader.load(checkpoint)
@@ -160,7 +183,25 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
         if {"task", *_PLACE, *_PART} <= _fields(entries):
             at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
             holds = [F.col("user_map_value")[name].alias(name) for name in _PART]
+            with _readable(checkpoint):
+                _check_partitions(entries, partitions, checkpoint)
             yield entries.select(F.col("key")["task"].alias("task"), *at, *holds)
+
+
+def _check_partitions(entries: DataFrame, partitions: int, checkpoint: str) -> None:
+    """Raise CheckpointError if Spark finds fewer partitions of a state than it had: it reads the others without a word.
+
+    It notices a missing partition unless that is the last one. Spark Connect does not tell the number.
+    """
+    try:
+        found = entries.rdd.getNumPartitions()
+    except (AttributeError, NotImplementedError):
+        return
+    if found < partitions:
+        raise CheckpointError(
+            f"The state in {checkpoint!r} cannot be read: its list of operators has {partitions} partitions of a "
+            f"state, and {found} are there. Restore the folders of the others from a copy of the checkpoint."
+        )
 
 
 def _listed(spark: SparkSession, checkpoint: str, *columns: str) -> list[Row]:
