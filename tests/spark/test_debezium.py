@@ -82,6 +82,17 @@ def test_each_op_upserts_or_deletes_a_row(spark: SparkSession) -> None:
     assert [tuple(found) for found in rows][-3:] == [(1, None, True), (1, "c", False), (1, None, True)]
 
 
+@pytest.mark.parametrize("column", ["payload int", "payload string", "Payload int"])
+def test_a_column_of_the_key_may_have_the_name_of_the_converters_field(spark: SparkSession, column: str) -> None:
+    name = column.partition(" ")[0]
+    keys = [json.dumps(key) for key in ({name: 1}, {"schema": {}, "payload": {name: 2}}, {"payload": {name: 3}})]
+    values = [envelope("c", None, {name: 1}, 100), None, envelope("d", None, None, 300)]
+    table = tg.debezium.table(records(spark, list(zip(keys, values, strict=True))), key=name, row=f"{column}, n int")
+    found = table.frame.select("offset", F.col(name).cast("int"), "tombstone").collect()
+    assert [tuple(each) for each in found] == [(0, 1, False), (1, 2, True), (2, 3, True)]
+    assert table.dead_letters.count() == 0
+
+
 def test_tombstones_are_skipped_where_times_are_versions_or_asked_for(spark: SparkSession) -> None:
     source = records(spark, [('{"id": 1}', envelope("c", None, row(1, "a"), 100)), ('{"id": 1}', None)])
     for more in ({"history": "1 hour"}, {"tombstones": "skip"}):
@@ -240,6 +251,7 @@ def test_a_stream_of_envelopes_is_a_table_whose_changes_come_batch_by_batch(
         ({"timestamp": "kafka"}, "`timestamp` is 'kafka'"),
         ({"tombstones": "keep"}, "`tombstones` is 'keep'"),
         ({"offset": "place"}, "`source` has no column 'place'"),
+        ({"row": "id long, a int, A int"}, "`row` has the columns 'a' and 'A', whose names differ by case alone"),
     ],
 )
 def test_wrong_arguments_say_what_to_write(spark: SparkSession, more: dict[str, Any], message: str) -> None:

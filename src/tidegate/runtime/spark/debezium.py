@@ -23,7 +23,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS, Changelog, check_there
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
-from tidegate.runtime.spark.frames.names import col, free
+from tidegate.runtime.spark.frames.names import check_apart, col, free
 from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
@@ -138,6 +138,7 @@ class _Reading:
         key = check_columns(key, "key")
         registered = _Registered.of(row) if isinstance(row, Registered) else None
         fields = (registered or Json(row)).fields(source.sparkSession)
+        check_apart(fields.names, source.sparkSession, "`row` has")
         for each in key:
             check_there("key", each, fields.names, "row")
         if not is_one_of(time, TIMES):
@@ -201,10 +202,16 @@ class _Reading:
         decoded = self.source.withColumn(_ENVELOPE, value.decoded(data, fields))
         fault = value.fault(data, F.col(_ENVELOPE), fields, "value")
         if self.keyed:
-            keys = _or_payload(self._key_fields())
-            key = Json(keys).decoded(F.col(_KAFKAS_KEY), keys)
-            decoded = decoded.withColumn(_KEY, _inner(key, self._key_fields()))
+            decoded = decoded.withColumn(_KEY, self._json_key())
         return decoded.withColumn(_FAULT, fault).withColumn(_ENVELOPE, _inner(F.col(_ENVELOPE), envelope))
+
+    def _json_key(self) -> Column:
+        """The key of a record, from below `payload` if it is there. A column of the key may have this name too."""
+        fields = self._key_fields()
+        wrapped = StructType([StructField(_PAYLOAD, fields)])
+        below = Json(wrapped).decoded(F.col(_KAFKAS_KEY), wrapped).getField(_PAYLOAD)
+        alone = Json(fields).decoded(F.col(_KAFKAS_KEY), fields)
+        return F.coalesce(below, F.struct(*[alone.getField(name).alias(name) for name in fields.names]))
 
     def _no_change(self) -> Column:
         """The reason why a readable envelope is no change of a row; null if it is one."""
