@@ -210,6 +210,16 @@ def test_several_topics_are_a_list(spark: SparkSession, topic: Any, read: Any) -
         read(spark, "127.0.0.1:1", topic, key="user", value=SCHEMA)
 
 
+def test_fields_whose_names_differ_by_case_alone(spark: SparkSession) -> None:
+    """Spark finds two fields of such a name in a record."""
+    for key, value, what in (
+        ("user", "user string, a int, A int", "value"),
+        (tg.kafka.json("a int, A int"), "user string", "key"),
+    ):
+        with pytest.raises(tg.DefinitionError, match=f"The schema of `{what}` has the columns 'a' and 'A', whose nam"):
+            decoded_stream(values(spark, GOOD), key=key, value=value, timestamp=None, name="events")
+
+
 # --- writing records ----------------------------------------------------------------------------------------------
 
 

@@ -206,6 +206,14 @@ def test_names_that_differ_by_case_alone(spark: SparkSession) -> None:
         assert [row["V"] - row["v"] for row in both.filter(lambda row: row["V"] > 0).to_df().collect()] == [2, 1]
 
 
+def test_fields_of_structs_that_differ_by_case_alone(spark: SparkSession) -> None:
+    """Spark finds two fields of such a name."""
+    inner = "array(named_struct('A', o, 'a', timestamp'2026-01-03'))"
+    times = simple(columns(spark, f"named_struct('a', o, 'A', timestamp'2026-01-02', 'l', {inner}) s"))
+    (row,) = times.group_by_key().agg(s=tg.last("s")).to_df().select("s").collect()
+    assert tuple(row["s"]) == (1, datetime(2026, 1, 2), [(1, datetime(2026, 1, 3))])  # noqa: DTZ001 - as Spark shows it
+
+
 def test_names_that_differ_by_case_alone_between_operators(spark: SparkSession) -> None:
     """Spark's own error names a column of the kernel, and no remedy."""
     rows = simple(columns(spark)).group_by_key().agg(n=tg.count(), N=tg.sum("v"))

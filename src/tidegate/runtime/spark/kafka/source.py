@@ -29,7 +29,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError,
 from tidegate.instants import Duration
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
-from tidegate.runtime.spark.frames.names import free
+from tidegate.runtime.spark.frames.names import check_apart, free
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
@@ -324,6 +324,8 @@ class _Reading:
             key = text(key)
         key_format = key if isinstance(key, Format) else None
         key_fields = key_format.fields(spark) if key_format else StructType()
+        for what, fields in (("key", key_fields), ("value", value_fields)):
+            check_apart(fields.names, spark, f"The schema of `{what}` has")
         names = _names(key_fields, value_fields)
         columns = [names[_KEY, field] for field in key_fields.names] if key_format else _of_value(key, names)
         time = STAMP if timestamp is None else _time(check_column(timestamp, "timestamp"), names)
