@@ -214,6 +214,18 @@ def test_fields_of_structs_that_differ_by_case_alone(spark: SparkSession) -> Non
     assert tuple(row["s"]) == (1, datetime(2026, 1, 2), [(1, datetime(2026, 1, 3))])  # noqa: DTZ001 - as Spark shows it
 
 
+def test_quoted_names_that_spark_takes_for_patterns(spark: SparkSession) -> None:
+    name = "spark.sql.parser.quotedRegexColumnNames"
+    counted = simple(columns(spark)).group_by_key().windowed_by(MINUTES).count()
+    spark.conf.set(name, "true")
+    try:
+        with pytest.raises(tg.TidegateError, match=f"^{name} is true: Spark takes quoted names for patterns"):
+            counted.to_df()
+    finally:
+        spark.conf.unset(name)
+    assert counted.to_df().collect()
+
+
 def test_names_that_differ_by_case_alone_between_operators(spark: SparkSession) -> None:
     """Spark's own error names a column of the kernel, and no remedy."""
     rows = simple(columns(spark)).group_by_key().agg(n=tg.count(), N=tg.sum("v"))

@@ -28,6 +28,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ANY_ROCKSDB = "RocksDBStateStoreProvider"
 """The end of the name of every RocksDB store, also of stores that platforms bring."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PATTERNS = "spark.sql.parser.quotedRegexColumnNames"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT_PARTITIONS = 200
 PARALLELISM = "spark.default.parallelism"
@@ -250,6 +251,11 @@ def check(spark: SparkSession, *, streaming: bool = True) -> None:
     require_packages()
     quiet_pandas()
     use_driver_python(spark)
+    if spark.conf.get(PATTERNS, "false") == "true":
+        raise TidegateError(
+            f"{PATTERNS} is true: Spark takes quoted names for patterns, and tidegate quotes the names of its columns. "
+            f'Call spark.conf.set("{PATTERNS}", "false") before the query is made.'
+        )
     if not streaming:
         return
     quiet_state_server(spark)
