@@ -8,6 +8,8 @@ import pytest
 from tidegate.errors import DefinitionError, DefinitionTypeError
 from tidegate.spec.types import arrow_type
 
+NESTED = pa.struct([("A", pa.decimal128(12, 2)), ("b", pa.map_(pa.int32(), pa.int64())), ("c", pa.date32())])
+
 
 @pytest.mark.parametrize(
     ("declared", "kind"),
@@ -28,6 +30,9 @@ from tidegate.spec.types import arrow_type
         ("decimal(12)", pa.decimal128(12, 0)),
         ("decimal( 12 , 2 )", pa.decimal128(12, 2)),
         ("array<array<long>>", pa.list_(pa.list_(pa.int64()))),
+        ("map<string,array<double>>", pa.map_(pa.string(), pa.list_(pa.float64()))),
+        ("Struct<A:decimal(12,2), b: map<int,long>, c date>", NESTED),
+        ("array<struct<at:timestamp_ntz>>", pa.list_(pa.struct([("at", pa.timestamp("us"))]))),
         (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())])),
     ],
 )
@@ -35,10 +40,19 @@ def test_type_strings(declared: object, kind: pa.DataType) -> None:
     assert arrow_type(declared) == kind
 
 
-@pytest.mark.parametrize("declared", ["", "lnog", "array<lnog>", "map<string,long>", "decimal(a)"])
+@pytest.mark.parametrize(
+    "declared", ["", "lnog", "array<lnog>", "map<string>", "struct<>", "struct<long>", "array<a,b>", "decimal(a)"]
+)
 def test_strings_that_are_no_type(declared: str) -> None:
     with pytest.raises(DefinitionError, match=r"`type` is '.*', which is not a type known here\. Use one of boolean, "):
         arrow_type(declared)
+
+
+def test_types_of_pyspark() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    fields = [types.StructField("A", types.DecimalType(12, 2)), types.StructField("c", types.DateType(), False)]
+    fields.insert(1, types.StructField("b", types.MapType(types.IntegerType(), types.LongType())))
+    assert arrow_type(types.StructType(fields)) == NESTED
 
 
 def test_not_even_a_string() -> None:

@@ -186,7 +186,7 @@ class Aggregating:
             initializer: A function without arguments: the aggregate of no record.
             aggregator: A function of key (a scalar, or a tuple for several columns), row (a dict of the record's
                 columns) and aggregate. A result of None deletes the entry.
-            type: A Spark type string ("long", "array<string>") or a pyarrow type.
+            type: A Spark type string ("long", "array<string>"), a type of PySpark, or a pyarrow type.
             merger: For sessions: a function of key and two aggregates that merges both into one.
             vectorized: The aggregator gets many records of different keys at once: `key` is an Arrow array (a tuple of
                 arrays for several columns; a `window` is two of them, start and end in ms), `row` a table of the

@@ -120,7 +120,7 @@ class KGroupedTable(Aggregating):
             adder: `adder(key, row, aggregate)` for a row that enters a group; `key` is the key of the group, `row` a
                 dict of the table's key and values.
             subtractor: `subtractor(key, row, aggregate)` for a row that leaves a group.
-            type: A Spark type string or a pyarrow type.
+            type: A Spark type string, a type of PySpark, or a pyarrow type.
             name: The column of the result.
             materialized: The name and the settings of the store.
 

@@ -109,7 +109,7 @@ class KStream(Result):
         Args:
             *key: Names of columns, one list of them, or one function of the record.
             name: The column for the result of the function.
-            type: The type of the result, as a Spark type string or a pyarrow type.
+            type: The type of the result: a Spark type string, a type of PySpark, or a pyarrow type.
 
         Returns:
             The stream with the new key.

@@ -26,21 +26,25 @@ _ATOMIC = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
 LIKELY = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us", "UTC"), pa.list_(pa.null()))
 """Types that a column may have of which only nulls are known: few functions of Arrow take the type null."""
 
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_ARRAY = re.compile(r"array<(.+)>")
+_NESTED = re.compile(r"(array|map|struct)\s*<(.+)>", re.IGNORECASE | re.DOTALL)
+_FIELD = re.compile(r"\s*(\w+)\s*[:\s]\s*(.+)", re.DOTALL)
 
 
 def arrow_type(declared: object) -> pa.DataType:
-    """The Arrow type of a Spark type string, or the Arrow type itself.
+    """The Arrow type of a Spark type string or of a type of PySpark, or the Arrow type itself.
 
     Raises DefinitionError for a string that is no type, DefinitionTypeError for anything else.
     """
     if isinstance(declared, pa.DataType):
         return declared
+    if not isinstance(declared, type) and hasattr(declared, "simpleString"):
+        declared = declared.simpleString()
     if not isinstance(declared, str):
         raise DefinitionTypeError(f'`type` is {declared!r}. Use a Spark type string such as "long", or a pyarrow type.')
     text = declared.strip().lower()
@@ -48,12 +52,37 @@ def arrow_type(declared: object) -> pa.DataType:
         return _ATOMIC[text]
     if decimal := _DECIMAL.fullmatch(text):
         return _decimal(declared, int(decimal.group(1) or 10), int(decimal.group(2) or 0))
-    if array := _ARRAY.fullmatch(text):
-        return pa.list_(arrow_type(array.group(1)))
+    if (nested := _NESTED.fullmatch(declared.strip())) and (kind := _nested(nested.group(1).lower(), nested.group(2))):
+        return kind
     raise DefinitionError(
         f"`type` is {declared!r}, which is not a type known here. Use one of {', '.join(_ATOMIC)}, "
-        '"decimal(precision, scale)", "array<...>", or a pyarrow type such as pyarrow.struct([...]).'
+        '"decimal(precision, scale)", "array<...>", "map<..., ...>", "struct<name:type, ...>", or a pyarrow type such '
+        "as pyarrow.struct([...])."
     )
+
+
+def _nested(kind: str, inside: str) -> pa.DataType | None:
+    """The type of an array, a map or a struct with this text between its brackets; None if it has other parts."""
+    parts = _parts(inside)
+    if kind == "struct":
+        fields = [_FIELD.fullmatch(part) for part in parts]
+        return pa.struct([(f.group(1), arrow_type(f.group(2))) for f in fields if f]) if all(fields) else None
+    if len(parts) != (2 if kind == "map" else 1):
+        return None
+    types = [arrow_type(part) for part in parts]
+    return pa.map_(*types) if kind == "map" else pa.list_(*types)
+
+
+def _parts(text: str) -> list[str]:
+    """The text between the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def is_atomic(kind: pa.DataType) -> bool:
