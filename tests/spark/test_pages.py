@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from pyspark.sql import functions as F
 from docs.lanes import in_lanes, pages_of
 from docs.pages import ROOT, blocks, replaced, run
 from docs.reference import Name, in_lane
-from docs.test_howto import QUICKSTART, program
+from docs.test_howto import COOKBOOK, QUICKSTART, program
 from spark import alerts
 from spark.alerts import COLUMNS, Alerts, build, counted
+from tidegate.testing import TopologyTestDriver
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 PAGES = [page for page in pages_of("spark") if page not in (QUICKSTART, ROOT / "README.md")]
@@ -111,6 +112,27 @@ def test_the_blocks_of_a_page_run(
             if "endpoint" in names:
                 names["endpoint"].close()
     assert [row["count"] for row in saved] == ([1] if page.name == "upgrades.md" else [])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_the_calendar_of_the_cookbook_is_the_same_on_spark(spark: SparkSession, zone: str) -> None:
+    """Its function in Python and its expressions, in hours of both changes of the clock too, in any session."""
+    code = [block.code for block in blocks(COOKBOOK) if "month_time" in block.code or "by_month" in block.code]
+    [python, expressions] = code
+    names: dict[str, Any] = {"tg": tg, "events": tg.stream("events", key="user", timestamp="ts")}
+    names |= {"on_close": tg.EmitStrategy.on_window_close(), "TopologyTestDriver": TopologyTestDriver}
+    found: dict[str, Any] = {}
+    exec(python, names)
+    instants = [NEW_YEAR + timedelta(minutes=47 * n, milliseconds=n) for n in range(12_000)]
+    with alerts.as_it_was(spark):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        rows = pa.table({"ts": pa.array(instants, pa.timestamp("us", "UTC")), "offset": range(len(instants))})
+        df = spark.createDataFrame(rows.append_column("partition", pa.array([0] * len(instants)))).withColumn(
+            "user", F.lit("A")
+        )
+        exec(expressions, names | {"df": df}, found)
+        found_ms = [row[0] for row in df.orderBy("offset").select(F.unix_millis(found["by_month"])).collect()]
+    assert found_ms == [round(names["month_time"](instant).timestamp() * 1_000) for instant in instants]
 
 
 @pytest.mark.parametrize("name", in_lane("spark"), ids=lambda name: name.dotted)
