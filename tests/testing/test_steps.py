@@ -72,6 +72,19 @@ def test_a_whole_number_beside_a_decimal_is_written_as_a_decimal(step: Any) -> N
         assert len(piped(step(events(schema=kinds), five), record("a", Decimal("7.25"), 1))) == 1
 
 
+def test_a_product_of_decimals_with_too_many_digits_says_how_to_have_fewer() -> None:
+    """In the driver a decimal of which no schema tells has 38 digits, and no product of it has a type."""
+    price, paid = record("a", Decimal("7.25"), 1), {"v": pc.field("v") * Decimal("1.19")}
+    with pytest.raises(
+        tg.AggregationError, match=r"more than 38 digits\. Cast .*\.cast\(.*\. In the test driver .*schema"
+    ):
+        piped(events().map_values(paid), price)
+    cast = {"v": pc.field("v").cast(pa.decimal128(12, 2)) * Decimal("1.19")}
+    kinds = pa.schema({"k": pa.string(), "ts": pa.int64(), "v": pa.decimal128(12, 2)})
+    for topology in (events().map_values(cast), events(schema=kinds).map_values(paid)):
+        assert [row["v"] for row in piped(topology, price)] == [Decimal("8.6275")]
+
+
 def test_a_null_matches_no_expression() -> None:
     assert piped(events().filter(pc.field("v") > 1), record("a", None, 0), record("a", 2, 1)) == [record("a", 2, 1)]
 

@@ -262,13 +262,19 @@ def refusal_of(expression: Any, schema: Any) -> Exception | None:
 
 
 def why_refused(error: Exception) -> str:
-    """Arrow's reason for an error of `computed`, in one line; of a whole number beside a decimal also what to write.
+    """Arrow's reason for an error of `computed`, in one line; of decimals also what to write.
 
     Arrow takes a written 5 for the narrowest integer, and then for a decimal of three digits, which no long fits.
     """
     said = str(error).partition("\n")[0]
     if "Precision is not great enough" in said:
         return f'{said}. Beside a decimal write a whole number as a decimal: Decimal("5") or 5.0, and not 5'
+    if "Decimal precision out of range" in said:
+        return (
+            f"{said}. The result would have more than 38 digits. Cast a decimal to fewer digits in front, for example "
+            'pc.field("price").cast(pyarrow.decimal128(12, 2)). In the test driver decimals have 38 digits, unless a '
+            "schema declares fewer, tg.stream(..., schema=pyarrow.schema(...))"
+        )
     return said
 
 
