@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,36 @@ def test_the_shape_of_a_row_and_its_order() -> None:
     assert list(row) == ["user", "window", "n", "top", "timestamp"]
     assert row == {"user": "A", "window": Window(0, 10), "n": 1, "top": 5, "timestamp": 3}
     assert (row["window"].start, row["window"].end) == (0, 10)
+
+
+def test_records_that_spark_collected() -> None:
+    """A Row of PySpark and a named tuple are read by their names; a DataFrame is collected."""
+
+    class Row(tuple):  # as PySpark's, which needs no Spark
+        __fields__ = ("ts", "user")
+
+    class Named(NamedTuple):
+        ts: int
+        user: str
+
+    class DataFrame:
+        isStreaming = False  # noqa: N815 - its name in Spark
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise AssertionError  # as Spark's own with a column of times
+
+        def toArrow(self) -> pa.Table:
+            return pa.table({"ts": [3, 4], "user": ["A", "B"]})
+
+    for records in ([Row((3, "A")), Row((4, "B"))], [Named(3, "A"), Named(4, "B")], DataFrame()):
+        driver = TopologyTestDriver(windowed().count())
+        driver.pipe_batch(records)
+        assert [(row["user"], row["timestamp"]) for row in driver.read_output()] == [("A", 3), ("B", 4)]
+        driver.pipe_input(records if isinstance(records, DataFrame) else records[0])
+        assert [row["count"] for row in driver.read_output()][:1] == [2]
+    DataFrame.isStreaming = True
+    with pytest.raises(tg.InputError, match="What was piped is a streaming DataFrame, and the driver runs no query"):
+        driver.pipe_batch(DataFrame())
 
 
 def test_reading_clears() -> None:

@@ -120,7 +120,7 @@ class TopologyTestDriver:
         """Process one record, or the rows of a table or frame one by one.
 
         Args:
-            record: A dict of the columns; or an Arrow table, a pandas or polars frame.
+            record: A dict of the columns, or a Row of PySpark; or an Arrow table, a frame of pandas, polars or Spark.
             stream: The name of the input, if there are several.
 
         Raises:
@@ -144,7 +144,8 @@ class TopologyTestDriver:
         If a step raises, the driver does not change, as after a failed micro-batch.
 
         Args:
-            records: A list of dicts, or a table that Arrow can read: an Arrow table, a pandas or polars frame.
+            records: A list of dicts or of Rows of PySpark, or a table: an Arrow table, a frame of pandas or polars, a
+                static DataFrame of Spark.
             stream: The name of the input, if there are several.
 
         Raises:

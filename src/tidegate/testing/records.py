@@ -11,6 +11,7 @@ from tidegate.arguments import has
 from tidegate.errors import InputError, TidegateError, in_one_line
 from tidegate.kernel.columns.arrays import plain_columns
 from tidegate.kernel.columns.given import REFUSALS, as_arrow
+from tidegate.kernel.rows.conversion import by_name
 from tidegate.spec.columns import OURS, public_name
 
 Record = dict[str, Any]
@@ -26,6 +27,13 @@ def as_table(records: Any) -> pa.Table | None:
     """A table or frame as an Arrow table; None for anything else. Raises InputError if Arrow cannot read it."""
     if isinstance(records, pa.Array):
         records = pa.chunked_array([records])
+    if hasattr(records, "toArrow"):  # a DataFrame of Spark, whose own stream of Arrow data has no times
+        if records.isStreaming:
+            raise InputError(
+                "What was piped is a streaming DataFrame, and the driver runs no query. Give a static DataFrame, an "
+                "Arrow table, a pandas frame, or records as dicts."
+            )
+        records = records.toArrow()
     if not hasattr(records, "__arrow_c_stream__"):
         return None
     try:
@@ -73,7 +81,7 @@ def as_records(records: Any) -> list[Record]:
             f"pipe_batch got {in_one_line(records)}, which is no batch. Give a list of records (dicts), an Arrow "
             "table, or a pandas frame; one record goes to pipe_input."
         )
-    records = list(records)
+    records = [by_name(record) for record in records]
     for record in records:
         if not isinstance(record, Mapping):
             raise InputError(
