@@ -318,6 +318,12 @@ def test_aggregations_that_cannot_be() -> None:
         '`agg` got no aggregate. Name at least one, for example agg(total=tg.sum("amount")).',
     )
     refuses(
+        lambda: windowed().agg({"amount": "sum"}),  # type: ignore[arg-type]
+        DefinitionError,
+        "`agg` got {'amount': 'sum'} and no aggregate with a name. Name at least one, for example "
+        'agg(total=tg.sum("amount")).',
+    )
+    refuses(
         lambda: windowed().agg(total="amount"),  # type: ignore[arg-type]
         DefinitionTypeError,
         "`total` is 'amount', not an aggregate. Use for example total=tg.sum(\"amount\").",

@@ -198,9 +198,25 @@ def test_keys_that_are_none() -> None:
     assert refused(lambda: out(wrong, 0), tg.InputError).startswith("`expect_keys` has 'user' as list<")
 
 
+class OfSpark:
+    """What `expect_keys` reads of a DataFrame of Spark."""
+
+    schema = None
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.columns = table, table.column_names
+
+    def select(self, *quoted: str) -> OfSpark:
+        return OfSpark(self.table.select([name.strip("`") for name in quoted]))
+
+    def toArrow(self) -> pa.Table:
+        return self.table
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
+        (OfSpark(pa.table({"a": [1], "b": [2]})), "has no column 'user', which is part of the key; it has 'a', 'b'."),
         (["B", ("C", 1)], "('C', 1) at place 1 has 2 values, and the key is one column (user). Give each key as its"),
         (pa.table({"name": ["B"]}), "`expect_keys` has no column 'user', which is part of the key; it has 'name'."),
         (pd.DataFrame({"name": ["B"]}), "`expect_keys` has no column 'user', which is part of the key; it has 'name'."),
@@ -225,12 +241,13 @@ def test_keys_of_another_shape_or_kind(keys: Any, message: str) -> None:
         [("B",)],
         frozenset({"B"}),
         pd.DataFrame({"user": ["B"], "more": [1]}),
+        OfSpark(pa.table({"user": ["B"], "more": [1]})),
         pa.table({"user": pa.array(["B"]).dictionary_encode()}),
         pa.table({"user": pa.array(["B"], pa.large_string())}),
         pa.table({"user": pa.array(["B"], pa.string_view())}),
         pa.table({"user": pa.DictionaryArray.from_arrays([0], pa.array(["B"], pa.string_view()))}),
     ],
-    ids=["list", "tuples", "set", "pandas", "dictionary", "large", "view", "dictionary of views"],
+    ids=["list", "tuples", "set", "pandas", "spark", "dictionary", "large", "view", "dictionary of views"],
 )
 def test_keys_of_one_column_in_any_shape(keys: Any) -> None:
     driver = TopologyTestDriver(on_close().count(expect_keys=keys))

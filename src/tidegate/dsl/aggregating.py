@@ -117,7 +117,10 @@ class Aggregating:
             materialized = kept
             del aggregates["materialized"]
         if not aggregates:
-            raise DefinitionError('`agg` got no aggregate. Name at least one, for example agg(total=tg.sum("amount")).')
+            got = (
+                "no aggregate" if materialized is None else f"{in_one_line(materialized)} and no aggregate with a name"
+            )
+            raise DefinitionError(f'`agg` got {got}. Name at least one, for example agg(total=tg.sum("amount")).')
         for name, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionTypeError(

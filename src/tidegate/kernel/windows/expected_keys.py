@@ -144,9 +144,10 @@ def pack(layout: Layout, given: Any) -> bytes:
     Raises InputError for a key column that is missing or of another type. Keys with a null are left out, as in records.
     """
     if hasattr(given, "toArrow"):  # a DataFrame of Spark, which the kernel does not know
+        if missing := [name for name in layout.op.key if name not in given.columns]:
+            _no_column(missing[0], given.columns)
         # Quoted, because a dot in a name means something to Spark.
-        quoted = [f"`{name.replace('`', '``')}`" for name in layout.op.key if name in given.columns]
-        given = given.select(*quoted).toArrow()
+        given = given.select(*(f"`{name.replace('`', '``')}`" for name in layout.op.key)).toArrow()
     table = _table(given) if hasattr(given, "__arrow_c_stream__") else _from_list(layout, list(given))
     columns = {}
     for name in layout.op.key:
