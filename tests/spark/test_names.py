@@ -448,6 +448,37 @@ def test_null_structs_whose_fields_are_never_null_are_carried(spark: SparkSessio
     assert {row["v"]: row["x"] is None for row in joined.to_df().collect()} == {0: False, 1: True}
 
 
+NEVER_NULL = "split('x y', ' ') tags", "named_struct('a', 1L, 't', timestamp_seconds(1)) s", "map('m', array(1L)) m"
+PERHAPS_NULL = (
+    "from_json('[\"z\", null]', 'array<string>') tags",
+    "from_json('{}', 'a long, t timestamp') s",
+    "from_json('{\"n\": null}', 'map<string, array<long>>') m",
+)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_merged_streams_whose_types_differ_in_what_may_be_null(spark: SparkSession, turned: bool) -> None:
+    one, other = (columns(spark, *made).where(f"v = {v}") for v, made in enumerate((NEVER_NULL, PERHAPS_NULL)))
+    assert one.schema["tags"].dataType != other.schema["tags"].dataType
+    streams = [simple(one, name="one"), simple(other.select(*reversed(other.columns)), name="other")]
+    left, right = reversed(streams) if turned else streams
+    merged = left.merge(right).group_by("v")
+    wanted = {
+        0: (["x", "y"], Row(a=1, t=datetime(1970, 1, 1, 0, 0, 1)), {"m": [1]}),  # noqa: DTZ001 - as Spark gives it
+        1: (["z", None], Row(a=None, t=None), {"n": None}),
+    }
+    rows = merged.agg(tags=tg.last("tags"), s=tg.last("s"), m=tg.last("m")).to_df().collect()
+    assert {row["v"]: (row["tags"], row["s"], row["m"]) for row in rows} == wanted
+    counted = merged.aggregate(int, lambda k, row, n: n + len(row["tags"]), type="long", name="n")
+    assert {row["v"]: row["n"] for row in counted.to_df().collect()} == {0: 2, 1: 2}
+    table = tg.table(one, key="v", timestamp="ts", name="table").map_values({"w": "k"})
+    looked_up = simple(one, key="v", name="looked_up").map_values({"tags": "tags", "s": "s"}).join(table)
+    with_rows = looked_up.merge(simple(other, key="v", name="other")).group_by_key().agg(tags=tg.last("tags"))
+    assert {row["v"]: row["tags"] for row in with_rows.to_df().collect()} == {
+        v: tags for v, (tags, *_) in wanted.items()
+    }
+
+
 @pytest.mark.parametrize("argument", ["missing", "text"])
 def test_deletions_that_are_no_booleans(spark: SparkSession, argument: str) -> None:
     with pytest.raises(tg.DefinitionError, match=r"`deleted` is '(missing', but the Data|text', a column of string)"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -29,7 +29,7 @@ from tidegate.kernel.windows import expected_keys
 from tidegate.plan import Edge, Node, Operation, Plan, Stream, graph, operation, with_row_ids
 from tidegate.runtime.spark.flow import Input, flow
 from tidegate.runtime.spark.frames import contiguous, order
-from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known
+from tidegate.runtime.spark.frames.arrow import arrow_schema, as_spark_reads, check_known
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
@@ -216,7 +216,7 @@ def _operate(
             *(step for output in op.all_outputs for step in output.steps),
         ]
     )
-    inputs = [_edge(op, edge, drains, tuning, observed) for edge in node.edges]
+    inputs = _of_one_type(node, [_edge(op, edge, drains, tuning, observed) for edge in node.edges])
     frame = inputs[0].frame
     streaming = is_streaming(frame)
     config.check(frame.sparkSession, streaming=streaming)
@@ -351,6 +351,26 @@ def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> _Input:
     undecoded = branch.raw, wanted, None if name is None else _apart(name, observed)
     promised = branch.raw.contiguous
     return _Input(branch.frame, columns, schema, branch=branch.unbound, contiguous=promised, undecoded=undecoded)
+
+
+def _of_one_type(node: Node, inputs: list[_Input]) -> list[_Input]:
+    """The inputs, in which a column has one type if Spark takes its types for one.
+
+    Types may differ in what may be null: of `split` no text is, and of a list in JSON each may be.
+    """
+    given = list(zip(node.edges, inputs, strict=True))
+    kinds: dict[tuple[int, str], set[pa.DataType]] = defaultdict(set)
+    for edge, entry in given:
+        for field in entry.schema:
+            kinds[edge.side, field.name].add(field.type)
+
+    def of_one_type(side: int, field: pa.Field) -> pa.Field:
+        return field if len(kinds[side, field.name]) == 1 else field.with_type(as_spark_reads(field.type))
+
+    return [
+        replace(entry, schema=pa.schema([of_one_type(edge.side, field) for field in entry.schema]))
+        for edge, entry in given
+    ]
 
 
 def _check_alike(node: Node, inputs: list[_Input]) -> None:
