@@ -578,3 +578,32 @@ def test_the_last_instant_and_endless_durations(spark: SparkSession, tmp_path: P
     forever = timedelta.max // timedelta(milliseconds=1)
     told, wanted = ("next_close", forever + 60_000) if how == "grace" else ("next_due_stream", forever + 5)
     assert [batch[told] for batch in done.metrics] == [wanted] * 4
+
+
+# --- values that Python does not have --------------------------------------------------------------------------------
+
+BEYOND_PYTHON = {
+    "text": "cast(unhex('FF61') as string)",
+    "day": "date_from_unix_date(2147483647)",
+    "first": "date_from_unix_date(-2147483648)",
+    "at": f"timestamp_millis({LAST_MS})",
+    "by_name": f"map('a', timestamp_millis({LAST_MS}))",
+    "took": "make_dt_interval(106751991)",
+}
+SHOWN = (
+    "hex(text) text, unix_date(day) day, unix_date(first) first, unix_millis(at) at, unix_millis(by_name['a']) a, took"
+)
+
+
+def test_values_that_python_lacks_leave_a_streaming_operator(spark: SparkSession, tmp_path: Path) -> None:
+    def topology(frame: DataFrame) -> DataFrame:
+        odd = frame.select("*", *(F.expr(how).alias(name) for name, how in BEYOND_PYTHON.items()))
+        last = simple(odd).group_by("k").agg(**{name: tg.last(name) for name in BEYOND_PYTHON})
+        return last.to_df().selectExpr("k", *SHOWN, "unix_millis(by_name['a']) a")
+
+    schema = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "p": pa.int32(), "o": pa.int64()})
+    batches = [[{"k": "A", "ts": n, "p": 0, "o": n}] for n in range(2)]
+    row = {"k": "A", "text": "FF61", "day": 2**31 - 1, "first": -(2**31), "at": LAST_MS, "a": LAST_MS}
+    wanted = [row | {"took": timedelta(days=106751991)}]
+    replay = Replay(spark, tmp_path, schema, topology)
+    assert [replay.run([batch]).rows for batch in batches] == [[wanted], [wanted]]

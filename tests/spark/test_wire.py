@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import _create_converter_from_pandas, from_arrow_schema
-from pyspark.sql.types import ArrayType, DoubleType
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, StructField, StructType
 
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing
@@ -86,6 +86,24 @@ def test_columns_of_a_frame_pass_by_the_conversion_of_nested_values() -> None:
     for column in (frame["x"], frame.iloc[:, 0], frame[["x"]].iloc[:, 0]):
         assert arrow_of(column) == "[[nan, None], None, []]"
     assert arrow_of(pd.Series(values)) == "[[None, None], None, []]"
+
+
+BEYOND_PYTHON = {
+    "text that is not UTF-8": pa.array([b"\xff", b"a"]).view(pa.string()),
+    "a day past the year 9999": pa.array([2**31 - 1, 0], pa.int32()).view(pa.date32()),
+    "an instant past the year 9999": pa.array([2**63 - 1, 0]).cast(pa.timestamp("us", "UTC")),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND_PYTHON)
+def test_values_that_python_lacks_pass_by_the_conversion(what: str) -> None:
+    """pandas looks at the first value behind the conversion, which is a list of rows."""
+    values = BEYOND_PYTHON[what]
+    rows = pa.array([[0, 1]]).cast(pa.list_(pa.int64()))
+    lists_of = pa.ListArray.from_arrays(rows.offsets, pa.StructArray.from_arrays([values], ["x"]))
+    convert = _create_converter_from_pandas(ArrayType(StructType([StructField("x", BinaryType())])))
+    column = convert(as_pandas(pa.table({"x": lists_of}))["x"])
+    assert pa.Array.from_pandas(column).equals(lists_of)
 
 
 SOME_NULL = pa.table({"n": [4, None], "text": ["d", "e"], "inner": [{"x": 1}, {"x": 2}]})

@@ -19,7 +19,14 @@ def as_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 class _Column(pd.arrays.ArrowExtensionArray):
-    """A column that pyspark leaves as it is: `map`, which should convert each nested value, returns the column."""
+    """A column that pyspark leaves as it is: `map`, which should convert each nested value, returns the column.
+
+    A single value stays Arrow's. pandas looks at the first one behind `map`, which is a list of rows, and Python lacks
+    some of Spark's values: days past the year 9999, and text that is not UTF-8.
+    """
 
     def map(self, mapper: Any, na_action: Any = None) -> _Column:
         return self
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.__arrow_array__()[item] if isinstance(item, int) else super().__getitem__(item)
