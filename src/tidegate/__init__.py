@@ -267,7 +267,7 @@ def read_state(
     Raises:
         CheckpointError: There is no state to read.
         DefinitionError: The checkpoint has no store of this name.
-        DefinitionTypeError: `ended_from` or `ended_to` is no instant.
+        DefinitionTypeError: `ended_from` or `ended_to` is no instant, or another argument is of the wrong kind.
 
     Examples:
         ```python
@@ -326,6 +326,7 @@ def advise(
         DefinitionError: The arguments are invalid.
         DefinitionTypeError: An argument has the wrong type.
         InputError: The records cannot be read.
+        AggregationError: `alert` is a function that raises.
 
     Examples:
         >>> recorded = pa.table({"user": ["A"] * 6, "ts": [10, 11, 13, 11, 14, 10]})

@@ -1,4 +1,4 @@
-"""Any argument of a call that takes a session may be anything, as `dsl.test_arguments` has it of the others."""
+"""Any argument of a call that takes a session may be anything, as `tests.dsl.test_arguments` has it of the others."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ def sink(
 
     Raises:
         TidegateError: Spark has no Kafka connector.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python
@@ -116,6 +117,7 @@ def records(
 
     Raises:
         DefinitionError: A column does not exist.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python

@@ -146,6 +146,7 @@ def source(
     Raises:
         TidegateError: Spark has no Kafka connector, or Python no librdkafka.
         DefinitionError: The consumer does not know an option, or a column does not fit.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python
@@ -205,6 +206,7 @@ def table(
 
     Raises:
         TidegateError: Spark has no Kafka connector, or Python no librdkafka.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python

@@ -80,6 +80,7 @@ class Delta:
 
         Raises:
             DefinitionError: The table cannot take these rows.
+            DefinitionTypeError: A field of the sink is of the wrong kind.
 
         Examples:
             ```python
