@@ -23,7 +23,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError,
 from tidegate.kernel.inspect.graces import Graces
 from tidegate.runtime.spark.metrics.listener import Listener
 from tidegate.runtime.spark.metrics.prometheus import Collector
-from tidegate.runtime.spark.session.given import check_session
+from tidegate.runtime.spark.session.given import streams_of
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -135,7 +135,6 @@ def serve(
         raise TidegateError(
             "tg.metrics.serve needs prometheus-client, which is not installed. Run: pip install 'tidegate[metrics]'"
         ) from error
-    check_session(spark)
     number = whole_number(port)
     if number is None or not 0 <= number < 2**16:
         raise DefinitionError(f"`port` is {in_one_line(port)}. Use a whole number from 0, a free port, to 65535.")
@@ -145,7 +144,7 @@ def serve(
     registry = CollectorRegistry() if registry is None else registry
     kind = _IPv6 if ":" in host else _Threads
     answers = application(listener, make_wsgi_app(registry), local=host in _LOOPBACK)
-    streams = spark.streams  # first: it fails if the session has stopped
+    streams = streams_of(spark)  # first: it fails if the session has stopped
     server = make_server(host, number, answers, kind, _Quiet)
     collector = Collector(listener)
     registry.register(collector)

@@ -17,7 +17,7 @@ from tidegate.kernel.inspect.graces import Graces
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.runtime.spark.checkpoints.pending import observed, of_batch
 from tidegate.runtime.spark.metrics.history import History
-from tidegate.runtime.spark.session.given import check_session
+from tidegate.runtime.spark.session.given import streams_of
 from tidegate.spec.metrics import GRACE_NEEDED, NOTHING, PARTITION_TIMES
 from tidegate.spec.pending import Pending
 
@@ -323,9 +323,8 @@ def listen(spark: SparkSession) -> Listener:
         metrics = tg.metrics.listen(spark)
         ```
     """
-    check_session(spark)
     listener = Listener()
-    spark.streams.addListener(listener)
+    streams_of(spark).addListener(listener)
     return listener
 
 
