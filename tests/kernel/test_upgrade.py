@@ -629,6 +629,25 @@ def test_a_function_of_whole_records_goes_on_with_other_columns(windows: Any, co
     assert [row["aggregate"] for row in driver.read_output() if not row["deleted"]] == [1 + 4 + 5 + 2 + len(columns)]
 
 
+@pytest.mark.parametrize("windows", [None, TEN, SESSIONS], ids=str)
+def test_the_type_of_a_function_may_have_another_name(windows: Any) -> None:
+    def total(kind: Any) -> tg.KTable:
+        events = grouped() if windows is None else grouped().windowed_by(windows)
+        merger = (lambda key, a, b: a + b) if windows is SESSIONS else None
+        return events.aggregate(int, lambda key, row, n: n + 1, type=kind, merger=merger)
+
+    driver = TopologyTestDriver(total("long"))
+    for kind in ("bigint", pa.int64(), "LONG"):
+        driver.pipe_input({"k": "a", "ts": 1})
+        (change,) = driver.check_upgrade(total(kind)).changes
+        assert (change.what, change.effect) == ("aggregation", "the same type by another name")
+        driver = TopologyTestDriver(total(kind), state=driver.state())
+    driver.pipe_input({"k": "a", "ts": 2})
+    assert driver.read_output()[-1]["aggregate"] == 4
+    assert not driver.check_upgrade(total("int")).goes_on
+    assert driver.check_upgrade(total("LONG")).changes == ()
+
+
 @pytest.mark.parametrize("now", [{"v": pa.float64()}, {"w": pa.int64()}], ids=["another type", "another column"])
 def test_a_declared_schema_takes_the_place_of_the_one_before(now: dict[str, pa.DataType]) -> None:
     """The driver refuses what the check says, as Spark does: it kept the columns of the old schema."""

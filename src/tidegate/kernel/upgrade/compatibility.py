@@ -43,6 +43,7 @@ from tidegate.plan import Operation
 from tidegate.spec.aggregates import Aggregate, Fold
 from tidegate.spec.columns import END, ROW_ID, START, TIMESTAMP, public_name
 from tidegate.spec.suppressed import StrictBuffer
+from tidegate.spec.types import arrow_type
 from tidegate.spec.upgrade import Change, refusal
 
 _HISTORY = (
@@ -275,7 +276,7 @@ def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None
     if name == "table":
         return operator_of(new).effect_of_table(old.op)
     if name == "aggregation":
-        return _of_aggregation(old, new)
+        return _of_type(old, new) or _of_aggregation(old, new)
     if name == "types":
         # A function of whole records keeps its aggregate and no record; but of a table it takes old rows out of groups.
         whole = isinstance(new.op.function, Fold) and not new.op.stream.changes
@@ -315,6 +316,15 @@ def _of_emits(old: Layout, new: Layout) -> str:
     if flush.closing_removed(old.op, new.op):
         return _SO_FAR
     return _WHEN_CLOSED if new.op.emits == "final" else _TURNED
+
+
+def _of_type(old: Layout, new: Layout) -> str | None:
+    """The effect of another text for the same type of a function's results, such as "bigint" for "long"."""
+    had, has = old.op.function, new.op.function
+    columns = [[name for name, _ in layout.op.aggregations] for layout in (old, new)]
+    if not isinstance(had, Fold) or not isinstance(has, Fold) or columns[0] != columns[1]:
+        return None
+    return "the same type by another name" if arrow_type(had.type) == arrow_type(has.type) else None
 
 
 def _of_aggregation(old: Layout, new: Layout) -> str | None:
