@@ -847,6 +847,13 @@ def run(folder: Folder, start: dict[str, Any], limit: int | None) -> tuple[list[
     return batches, start
 
 
+def test_a_path_with_a_pattern_says_where_patterns_go(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"no folder file:.*/\*\.json: .* Give the folder alone, and a pattern of names as"
+    ):
+        Folder(Root(f"file:{tmp_path}/*.json")).files()
+
+
 def test_files_come_by_time_and_name_and_once(tmp_path: Path) -> None:
     for name in ("b", "a", "d"):
         touched(tmp_path, name)

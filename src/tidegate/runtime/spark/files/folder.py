@@ -93,9 +93,10 @@ class Folder:
         try:
             return sorted(self._below(store, folder.rstrip("/"), ""))
         except OSError as error:
-            raise InputError(
-                f"There is no folder {self.root.uri}: {error}. Is it there, is it no file, and can it be read?"
-            ) from error
+            way = "Is it there, is it no file, and can it be read?"
+            if "*" in self.root.uri:
+                way = "Give the folder alone, and a pattern of names as options={'pathGlobFilter': '*.json'}."
+            raise InputError(f"There is no folder {self.root.uri}: {error}. {way}") from error
 
     def values(self, path: str) -> dict[str, str | None]:
         """The values in the names of a file's folders, by name; empty if all folders are read."""
