@@ -106,6 +106,20 @@ def test_values_that_python_lacks_pass_by_the_conversion(what: str) -> None:
     assert pa.Array.from_pandas(column).equals(lists_of)
 
 
+def test_times_in_maps_take_the_zone_of_the_session_beside_parts_of_no_type() -> None:
+    def kind(zone: str) -> pa.DataType:
+        parts = pa.list_(pa.struct([("s", pa.struct([("n", pa.int64()), ("v", pa.null())]))]))
+        return pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.timestamp("us", zone))), ("x", parts)]))
+
+    def row(*numbers: int) -> dict[str, object]:
+        return {"m": [("a", 0)], "x": [{"s": {"n": n, "v": None}} for n in numbers]}
+
+    rows = pa.array([[row(1, 2, 3), row(4)], [row(5, 6, 7, 8)]], kind("UTC"))
+    found = pa.Array.from_pandas(as_pandas(pa.table({"x": rows}))["x"], type=kind("Asia/Kolkata"))
+    found.validate(full=True)
+    assert (found.type, found.to_pylist()) == (kind("Asia/Kolkata"), rows.to_pylist())
+
+
 SOME_NULL = pa.table({"n": [4, None], "text": ["d", "e"], "inner": [{"x": 1}, {"x": 2}]})
 NO_NULL = pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"], "inner": [{"x": 1}, {"x": None}, {"x": 3}]})
 

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from tidegate.kernel.columns.arrays import as_type
+
 
 def as_pandas(table: pa.Table) -> pd.DataFrame:
     """A frame of Arrow's own columns, which pyspark takes as they are."""
@@ -27,6 +29,14 @@ class _Column(pd.arrays.ArrowExtensionArray):
 
     def map(self, mapper: Any, na_action: Any = None) -> _Column:
         return self
+
+    def __arrow_array__(self, type: Any = None) -> Any:
+        """The column, of the type that pyspark wants: times in maps have the zone of the session there.
+
+        Arrow's own cast makes parts of type null too short.
+        """
+        column = super().__arrow_array__()
+        return column if type is None else as_type(column, type)
 
     def __getitem__(self, item: Any) -> Any:
         return self.__arrow_array__()[item] if isinstance(item, int) else super().__getitem__(item)
