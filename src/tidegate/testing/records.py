@@ -27,14 +27,14 @@ def as_table(records: Any) -> pa.Table | None:
     """A table or frame as an Arrow table; None for anything else. Raises InputError if Arrow cannot read it."""
     if isinstance(records, pa.Array):
         records = pa.chunked_array([records])
-    if hasattr(records, "toArrow"):  # a DataFrame of Spark, whose own stream of Arrow data has no times
+    if has(records, "toArrow"):  # a DataFrame of Spark, whose own stream of Arrow data has no times
         if records.isStreaming:
             raise InputError(
                 "What was piped is a streaming DataFrame, and the driver runs no query. Give a static DataFrame, an "
                 "Arrow table, a pandas frame, or records as dicts."
             )
         records = records.toArrow()
-    if not hasattr(records, "__arrow_c_stream__"):
+    if not has(records, "__arrow_c_stream__"):
         return None
     try:
         table = as_arrow(records)
