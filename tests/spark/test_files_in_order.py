@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import re
 import shutil
 import warnings
@@ -36,7 +37,7 @@ from tidegate.runtime.spark.delta.log import Log
 from tidegate.runtime.spark.files import folder as folders
 from tidegate.runtime.spark.files import lines as text
 from tidegate.runtime.spark.files.columnar import Columns
-from tidegate.runtime.spark.files.folder import Folder
+from tidegate.runtime.spark.files.folder import Folder, Found
 from tidegate.runtime.spark.files.listed import Listed, stretches, typed
 from tidegate.runtime.spark.files.place import ROW_BITS
 from tidegate.runtime.spark.files.stores import Root
@@ -1119,6 +1120,17 @@ def test_thousands_of_files(tmp_path: Path) -> None:
     assert [len(batch) for batch in batches] == [1000] * 6
     assert len(json.dumps(end)) < 100_000
     assert run(Folder(Root(f"file:{tmp_path}")), end, 1000)[0] == []
+
+
+def test_files_that_are_gone_take_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(Root("file:/nowhere"))
+    start = folder.initial()
+    for day in range(300):
+        found = [Found(NS + day, f"day={day}/{n:02}{'-' * 100}", 1) for n in range(100)]
+        monkeypatch.setattr(Folder, "files", lambda _, found=found: found)
+        start = folder.latest(start, None)
+    assert start["taken"] == 30_000
+    assert len(pickle.dumps(folder)) < 12 * start["taken"]
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))

@@ -1,22 +1,25 @@
 """A folder as a catalog (`listed.Catalog`): its files in the order of modification time and name.
 
 A file is known by its path in the folder, and taken once. An offset names the files of its batch, so a batch that is
-run again has the same files. The process that lists knows all files that were taken before. For a restart the offset
-has hashes of the last `RECENT` of them and of files with times ahead of theirs, and for older ones the place up to
-which all were taken.
+run again has the same files. The process that lists knows the hashes of all files that were taken before. For a
+restart the offset has hashes of the last `RECENT` of them and of files with times ahead of theirs, and for older ones
+the place up to which all were taken.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import numpy as np
+
 from tidegate.errors import InputError, warn
 from tidegate.instants import show_instant
+from tidegate.kernel.columns.arrays import Hashes
 from tidegate.runtime.spark.files.glob import names_like
 from tidegate.runtime.spark.files.listed import Listed, Offset
 from tidegate.runtime.spark.files.stores import Root
@@ -52,7 +55,7 @@ class Folder:
     root: Root
     pattern: str | None = None
     recursive: bool = False
-    _taken: set[str] | None = field(default=None, init=False, repr=False)
+    _taken: Hashes | None = field(default=None, init=False, repr=False)
     _at: Offset = field(default_factory=dict, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _last: list[Found] | None = field(default=None, init=False, repr=False)
@@ -66,11 +69,8 @@ class Folder:
         found = self.files() if self._last is None else self._last
         taken = self._taken_before(start, found)
         self._warn_changed(found)
-        new = [each for each in found if each.path not in taken]
-        if new:
-            # A file that was not there at the restart may be back.
-            recent = set(_hashes(start["recent"]))
-            new = [each for each in new if _hash(each.path) not in recent]
+        known = np.isin(_numbers(_hash(each.path) for each in found), taken)
+        new = [each for each, is_known in zip(found, known.tolist(), strict=True) if not is_known]
         self._check_not_back(start, new)
         return self._behind(start, new[:limit], found) if new else start
 
@@ -127,11 +127,13 @@ class Folder:
     def _wanted(self, name: str) -> bool:
         return self.pattern is None or names_like(self.pattern).fullmatch(name) is not None
 
-    def _taken_before(self, start: Offset, found: list[Found]) -> set[str]:
-        """The paths that were taken up to `start`, perhaps without files that are no longer there."""
+    def _taken_before(self, start: Offset, found: list[Found]) -> Hashes:
+        """The hashes of the paths that were taken up to `start`, perhaps without older files that are not there."""
         if self._taken is not None and start["taken"] - len(start["files"]) == self._at["taken"]:
-            self._taken.update(path for path, _ in start["files"])
-            self._sizes.update(start["files"])
+            self._taken = np.append(self._taken, _numbers(_hash(path) for path, _ in start["files"]))
+            there = {each.path for each in found}
+            sizes = [*self._sizes.items(), *start["files"]]
+            self._sizes = {path: size for path, size in sizes if path in there}
         elif self._taken is None or start != self._at:
             self._warn_another(start)
             self._taken = self._known(start, found)
@@ -169,12 +171,13 @@ class Folder:
                 "If the folder was moved, all is well. If it is another one, begin with a new checkpoint."
             )
 
-    def _known(self, start: Offset, found: list[Found]) -> set[str]:
-        """The paths of found files that were taken, by the offset `start`."""
+    def _known(self, start: Offset, found: list[Found]) -> Hashes:
+        """The hashes of files that were taken, by the offset `start`: recent ones, and older ones that are found."""
         recent = set(_hashes(start["recent"]))
         horizon = None if start["horizon"] is None else tuple(start["horizon"])
         self._gone = None if found else horizon
-        older = {e.path for e in found if horizon is not None and e.place <= horizon and _hash(e.path) not in recent}
+        old = (_hash(each.path) for each in found if horizon is not None and each.place <= horizon)
+        older = {each for each in old if each not in recent}
         if horizon is not None and len(older) > start["older"]:
             raise InputError(
                 f"{self.root.uri} has {len(older)} files that were modified up to {_shown(horizon)}, and "
@@ -182,7 +185,7 @@ class Folder:
                 "modification time, and cannot be told from the files that were read. Put them aside, start the query, "
                 "and put them back while it runs."
             )
-        return older | {each.path for each in found if _hash(each.path) in recent}
+        return _numbers([*older, *recent])
 
     def _behind(self, start: Offset, new: list[Found], found: list[Found]) -> Offset:
         hashes = [*_hashes(start["recent"]), *(_hash(each.path) for each in new)]
@@ -217,6 +220,11 @@ def _shown(place: tuple[Any, ...]) -> str:
 
 def _hash(path: str) -> bytes:
     return blake2b(path.encode(errors="surrogateescape"), digest_size=_HASH_BYTES).digest()
+
+
+def _numbers(hashes: Iterable[bytes]) -> Hashes:
+    """Hashes as numbers: eight bytes for each of all the files that a process takes."""
+    return np.frombuffer(b"".join(hashes), np.uint64)
 
 
 def _hashes(text: str) -> list[bytes]:
