@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.columns.arrays import array, as_schema, as_type, plain_columns, raw
+from tidegate.kernel.columns.arrays import array, as_schema, as_type, concat_tables, plain_columns, raw
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
@@ -139,3 +139,22 @@ def test_a_cast_of_parts_of_type_null(have: pa.DataType, want: pa.DataType, valu
     one = as_type(pa.array(values, have), want)
     assert isinstance(one, pa.Array)
     assert (one.type, one.to_pylist()) == (want, values)
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_tables_of_which_one_knows_more_parts_of_a_type(sliced: bool) -> None:
+    """Arrow's own cast makes the list beside the part too short: its structs have a part of no type."""
+
+    def kind(known: pa.DataType) -> pa.DataType:
+        parts = pa.list_(pa.struct([("s", pa.struct([("n", pa.int64()), ("v", NOTHING)]))]))
+        return pa.struct([("a", known), ("c", parts)])
+
+    part = {"s": {"n": 1, "v": None}}
+    older = [{"a": None, "c": [part] * 3}, None, {"a": None, "c": [part]}]
+    newer = [{"a": 5, "c": [part] * 5}]
+    stored = pa.array([None, *older], kind(NOTHING)).slice(1) if sliced else pa.array(older, kind(NOTHING))
+    first = pa.table({"x": stored})
+    for tables in ([first, pa.table({"x": pa.array(newer, kind(pa.int64()))})], [first, first]):
+        found = concat_tables(tables)
+        found.validate(full=True)
+        assert found["x"].to_pylist() == [value for table in tables for value in table["x"].to_pylist()]

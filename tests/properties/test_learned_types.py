@@ -17,12 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from properties.composed_plans import UNBOUNDED, WINDOWS, chance
+from properties.composed_plans import CLOSES, UNBOUNDED, WINDOWS, chance
 from properties.composed_runs import Batch, assert_same_rows, rows_of
 from sizes import SMALL
 from tidegate.kernel.tuning import DEFAULT
+from tidegate.testing import TopologyTestDriver
 
 Row = dict[str, Any]
+
+PARTS = 'pa.list_(pa.struct([("s", pa.struct([("n", pa.int64()), ("m", pa.int64())]))]))'
 
 TYPES: dict[str, tuple[str, list[Any]]] = {
     "long": ("pa.int64()", [0, 3, -7]),
@@ -47,11 +50,19 @@ TYPES: dict[str, tuple[str, list[Any]]] = {
         'pa.list_(pa.struct([("a", pa.struct([("b", pa.int64())]))]))',
         [[], [None], [{"a": None}], [{"a": {"b": None}}], [{"a": {"b": 4}}, None]],
     ),
+    "parts": (
+        f'pa.struct([("a", pa.int64()), ("c", {PARTS})])',
+        [
+            {"a": None, "c": [{"s": {"n": 1, "m": None}}] * 3},
+            {"a": 2, "c": [{"s": {"n": 1, "m": None}}, None]},
+            {"a": 3, "c": [{"s": {"n": None, "m": 7}}]},
+        ],
+    ),
 }
 """Types that a value alone tells, as code, and values of them."""
 
 KEYS = ("long", "string", "boolean", "binary")
-NESTED = ("list", "lists", "struct", "record", "structs")
+NESTED = ("list", "lists", "struct", "record", "structs", "parts")
 BUFFERS = (
     UNBOUNDED,
     "tg.BufferConfig.max_records(1_000).shut_down_when_full()",
@@ -192,3 +203,26 @@ def test_columns_that_are_null_at_first(family: str, random: Random, data: Any) 
     tuning = data.draw(st.sampled_from([DEFAULT, SMALL]))
     got = rows_of(plan.made(learned=True), batches, restarts=restarts, tuning=tuning)
     assert_same_rows(plan, batches, got, wanted)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_part_that_becomes_known_beside_a_list_with_parts_of_no_type(windowed: bool) -> None:
+    part = {"s": {"n": 1, "v": None}}
+    values = [
+        {"a": None, "c": [part] * 3},
+        {"a": None, "c": [part] * 2},
+        {"a": 1, "c": [part] * 5},
+        {"a": 2, "c": [part]},
+    ]
+    grouped = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    if windowed:
+        grouped = grouped.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
+    table = grouped.agg(last=tg.last("v"), every=tg.collect_list("v"))
+    driver = TopologyTestDriver(table.suppress(eval(CLOSES)) if windowed else table)
+    for n, (key, value) in enumerate(zip("AABA", values, strict=True)):
+        driver.pipe_input({"k": key, "ts": 6 * n, "v": value})
+    driver.drain()
+    found = {(row["k"], row["last"]["a"]): row["every"] for row in driver.read_output()}
+    a, b, other, c = values
+    wanted = {("A", None): [a, b], ("B", 1): [other], ("A", 2): [c] if windowed else [a, b, c]}
+    assert found == wanted

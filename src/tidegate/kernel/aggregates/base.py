@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columns.arrays import Flags, Ints, array
+from tidegate.kernel.columns.arrays import Flags, Ints, array, as_type
 
 _WIDER = "Cast the column to a wider type (double, or decimal(38, 0)) before tg.stream."
 
@@ -71,7 +71,7 @@ def typed(column: pa.Array | pa.ChunkedArray | None, to: pa.DataType) -> pa.Arra
     column = array(column)
     if column.type == to:
         return column
-    return pa.nulls(len(column), to) if pa.types.is_null(column.type) else column.cast(to)
+    return pa.nulls(len(column), to) if pa.types.is_null(column.type) else as_type(column, to)
 
 
 def run_lengths(starts: Ints, rows: int) -> Ints:

@@ -165,7 +165,21 @@ def as_schema(rows: Rows, schema: pa.Schema) -> Rows:
 
 def concat_tables(tables: list[pa.Table]) -> pa.Table:
     """The rows of tables with the same columns; a column of type null takes the type of the other tables."""
-    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+    if len(tables) == 1:
+        return tables[0]
+    if any(not table.schema.equals(tables[0].schema) for table in tables):
+        # A part of type null takes a type too; Arrow's own cast makes other parts of type null too short.
+        schema = pa.unify_schemas([table.schema for table in tables])
+        tables = [_with_nested(table, schema) for table in tables]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _with_nested(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows, whose nested columns have the types in `schema`."""
+    for field in rows.schema:
+        if pa.types.is_nested(field.type) and (kind := schema.field(field.name).type) != field.type:
+            rows = with_column(rows, field.name, as_type(rows[field.name], kind))
+    return rows
 
 
 def some_rows(rows: pa.Table, at: Ints) -> pa.Table:
