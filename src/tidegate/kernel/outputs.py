@@ -87,7 +87,7 @@ def _first(flushed: list[pa.Table], rows: pa.Table) -> pa.Table:
     """The rows `flushed`, then `rows`. If `rows` has the column `SEEN`, `flushed` gets its timestamps there."""
     if SEEN in rows.schema.names:
         flushed = [part.append_column(SEEN, part[TIMESTAMP]) for part in flushed]
-    return pa.concat_tables([*flushed, rows], promote_options="default")
+    return concat_tables([*flushed, rows])
 
 
 def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Table:

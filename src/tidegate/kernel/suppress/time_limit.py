@@ -254,7 +254,7 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     step = 2 * np.arange(rows.num_rows) + 1
     full = buckets.append(where[follow], rows.filter(pa.array(follow))) if follow.any() else []
     waited = [_rows(buffered), *buckets.read(due)]
-    both = pa.concat_tables([*waited, rows.filter(pa.array(~follow))], promote_options="default")
+    both = concat_tables([*waited, rows.filter(pa.array(~follow))])
     steps = np.concatenate([np.full(both.num_rows - int((~follow).sum()), -1), step[~follow]])
     codes = result_keys.codes(layout, both)
     expired, rest = expire(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.choice import operator_of
-from tidegate.kernel.columns.arrays import as_schema, ints, with_column
+from tidegate.kernel.columns.arrays import as_schema, concat_tables, ints, with_column
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import map_filter, result_keys, results
 from tidegate.kernel.rows.layout import Layout
@@ -209,7 +209,7 @@ def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[s
         left = output.steps_before(to)[applied:]
         part = map_filter.on_results(left, _as(shape.result_schema, rows), layout.op.key)
         found.setdefault((output.name, to), []).append(part)
-    return {way: pa.concat_tables(parts, promote_options="default") for way, parts in found.items()}
+    return {way: concat_tables(parts) for way, parts in found.items()}
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
