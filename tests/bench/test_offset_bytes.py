@@ -11,6 +11,7 @@ from benchmarks import offset_bytes
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.full
 def test_a_small_run_prints_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["offset_bytes", "--before", str(ROOT), "--rows", "2000"])
     offset_bytes.main()

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", minversion="4.1", reason="Spark 4.0 starts operat
 from benchmarks import starting
 
 
+@pytest.mark.full
 def test_a_short_run_says_what_each_way_takes(capsys: pytest.CaptureFixture[str]) -> None:
     """Loading the kernel takes more than all else that the process does, on any machine."""
     assert starting.main(["--turns", "1"]) == 0

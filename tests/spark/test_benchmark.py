@@ -157,6 +157,7 @@ def test_smoke_of_the_other_workloads(smoke: Smoke, tmp_path: Path) -> None:
     assert set(found["W12"]["agreement"]) == {"timed runs", "tidegate", "record_by_record"}
 
 
+@pytest.mark.slow
 def test_smoke_of_spilling(smoke: Smoke, tmp_path: Path) -> None:
     """It compares every row that leaves with what it must be, so this is a test of spilling too."""
     _, report = smoke("benchmarks.spill", tmp_path / "report.json")

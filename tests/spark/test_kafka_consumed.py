@@ -29,7 +29,14 @@ from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka import consumed, librdkafka
 from tidegate.runtime.spark.kafka.librdkafka import Client, Span, spans
 
-SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
+
+class Session(SimpleNamespace):
+    """As much of a session as the definition of a source asks for."""
+
+    readStream = None  # noqa: N815 - Spark's name
+
+
+SPARK: Any = Session(sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
 lengths = st.lists(st.integers(0, 5_000), min_size=1, max_size=9)
 
 
