@@ -72,6 +72,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "windowed_by": (stream().group_by_key().windowed_by, {"windows": WINDOWS}),
     "count": (WINDOWED.count, {"name": "n", "materialized": None, "expect_keys": None, "late_records": None}),
     "agg": (lambda n: WINDOWED.agg(n=n), {"n": tg.count()}),
+    "aggregate": (
+        WINDOWED.aggregate,
+        {"initializer": int, "aggregator": lambda key, row, n: n, "type": "long", "name": "y"},
+    ),
     "reduce": (WINDOWED.reduce, {"fn": max, "column": "x", "name": "y"}),
     "reduce of a table": (
         table().group_by("c").reduce,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.arguments import has
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 
 _ATOMIC = {
     "boolean": pa.bool_(),
@@ -36,17 +38,19 @@ _NESTED = re.compile(r"(array|map|struct)\s*<(.+)>", re.IGNORECASE | re.DOTALL)
 _FIELD = re.compile(r"\s*(\w+)\s*[:\s]\s*(.+)", re.DOTALL)
 
 
-def arrow_type(declared: object) -> pa.DataType:
+def arrow_type(declared: Any) -> pa.DataType:
     """The Arrow type of a Spark type string or of a type of PySpark, or the Arrow type itself.
 
     Raises DefinitionError for a string that is no type, DefinitionTypeError for anything else.
     """
     if isinstance(declared, pa.DataType):
         return declared
-    if not isinstance(declared, type) and hasattr(declared, "simpleString"):
+    if not isinstance(declared, type) and has(declared, "simpleString"):
         declared = declared.simpleString()
     if not isinstance(declared, str):
-        raise DefinitionTypeError(f'`type` is {declared!r}. Use a Spark type string such as "long", or a pyarrow type.')
+        raise DefinitionTypeError(
+            f'`type` is {in_one_line(declared)}. Use a Spark type string such as "long", or a pyarrow type.'
+        )
     text = declared.strip().lower()
     if text in _ATOMIC:
         return _ATOMIC[text]
