@@ -586,7 +586,7 @@ def records(keys: list[str], times: list[int], arrived: list[int], hashes: list[
 
 def in_order_of_codes(one: Records) -> tuple[Records, Any]:
     order = in_order(one.hashes, one.times)
-    columns = {name: getattr(one, name)[order] for name in ("hashes", "times", "arrived", "seen", "keyed")}
+    columns = {name: getattr(one, name)[order] for name in ("hashes", "times", "arrived", "closing_times", "keyed")}
     return replace(one, rows=one.rows.take(pa.array(order)), **columns), order
 
 
@@ -607,13 +607,13 @@ def test_records_meet_within_reach_whichever_came_first(most: int) -> None:
 
 def test_the_one_that_came_first_must_be_open_when_the_other_comes() -> None:
     # Both close at 110. The left one sees 109, and then 110; the right one comes in between.
-    other = replace(records(["a"], [10], [5]), seen=ints(109))
-    assert met(replace(records(["a"], [10], [6]), seen=ints(109)), other, 0, 0) == {(0, 0)}
-    assert met(replace(records(["a"], [10], [6]), seen=ints(110)), other, 0, 0) == set()
+    other = replace(records(["a"], [10], [5]), closing_times=ints(109))
+    assert met(replace(records(["a"], [10], [6]), closing_times=ints(109)), other, 0, 0) == {(0, 0)}
+    assert met(replace(records(["a"], [10], [6]), closing_times=ints(110)), other, 0, 0) == set()
     # The stream time that the earlier record saw does not matter, nor that of a record of an earlier batch.
     for before in (4, -1):
-        assert met(replace(records(["a"], [10], [before]), seen=ints(999)), other, 0, 0) == {(0, 0)}
-        assert met(records(["a"], [10], [before]), replace(other, seen=ints(110)), 0, 0) == set()
+        assert met(replace(records(["a"], [10], [before]), closing_times=ints(999)), other, 0, 0) == {(0, 0)}
+        assert met(records(["a"], [10], [before]), replace(other, closing_times=ints(110)), 0, 0) == set()
 
 
 def test_a_record_without_a_key_meets_nobody_and_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -653,8 +653,8 @@ def test_pairs_are_checked_one_by_one_only_if_a_record_comes_late(
 ) -> None:
     calls, open_pairs = [], matching._open
     monkeypatch.setattr(matching, "_open", lambda *given_: [calls.append(1), open_pairs(*given_)][1])
-    first = replace(records(["a"], [10 if at < MAX_MS else MAX_MS], [0]), seen=ints(0))
-    later = replace(records(["a"], [at], [1]), seen=ints(saw))
+    first = replace(records(["a"], [10 if at < MAX_MS else MAX_MS], [0]), closing_times=ints(0))
+    later = replace(records(["a"], [at], [1]), closing_times=ints(saw))
     found = met(first, later, 0, 3) if one_comes_first else met(later, first, 3, 0)
     assert (bool(found), bool(calls)) == (meets, checked)
 
@@ -704,7 +704,7 @@ def test_the_pairs_of_keys_with_equal_hashes_are_those_of_two_loops(
         made = records(keys, times, arrived, [_HASHES[key] for key in keys])
         rows = made.rows.append_column("k:l", pa.array(seconds, pa.int64()))
         keyed = np.array([key is not None for key in keys], bool)
-        return replace(made, rows=rows, keys=("k:k", "k:l"), seen=ints(*seen), keyed=keyed)
+        return replace(made, rows=rows, keys=("k:k", "k:l"), closing_times=ints(*seen), keyed=keyed)
 
     def meet(one: tuple[Any, int], other: tuple[Any, int]) -> bool:
         (key, second, at, saw), place = one
@@ -722,8 +722,8 @@ def test_the_pairs_of_keys_with_equal_hashes_are_those_of_two_loops(
 @pytest.mark.parametrize("far", [2**33, 2**50])
 def test_times_that_lie_far_apart_are_told_apart_to_the_millisecond(far: int) -> None:
     other = records(["a", "a", "a"], [0, far, far + 1], [1, 2, 3])
-    one = replace(records(["a"], [far], [0]), seen=ints(0), reach_ms=2**60)
-    other = replace(other, seen=ints(0, 0, 0))
+    one = replace(records(["a"], [far], [0]), closing_times=ints(0), reach_ms=2**60)
+    other = replace(other, closing_times=ints(0, 0, 0))
     assert met(one, other, 0, 0) == {(0, 1)}
     assert met(one, other, 0, 1) == {(0, 1), (0, 2)}
 

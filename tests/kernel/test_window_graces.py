@@ -44,7 +44,7 @@ def test_few_times_are_told_as_they_are(seed: int) -> None:
     assert counts.num_rows == len(got)
     first = {key: i for i, key in reversed(list(enumerate(zip(chunk.tolist(), seen.tolist(), strict=True))))}
     assert counts["offset"].to_pylist() == [
-        first[c, s] for c, s in zip(*(counts[n].to_pylist() for n in ("chunk", "seen")), strict=True)
+        first[c, s] for c, s in zip(*(counts[n].to_pylist() for n in ("chunk", "chunk_time")), strict=True)
     ]
 
 
@@ -62,7 +62,7 @@ def test_combined_rows_tell_the_same(seed: int, most: int) -> None:
     offset = np.arange(3_000)
     counts = window_graces.counted_combined(panes, pane, seen, chunk, offset, (cells[0], cells[1], n), is_open)
     before = 10**12 + np.array([0, 500, 4_000, 20_000])
-    grown = ints(counts["seen"])
+    grown = ints(counts["chunk_time"])
     live = window_graces.histogram(
         windows, ints(counts["pane"]), np.maximum(grown, before[ints(counts["chunk"])]), ints(counts["n"])
     )
@@ -80,19 +80,19 @@ def test_many_times_and_far_panes_stay_within_their_bound() -> None:
         counts = window_graces.counted(panes, panes.pane(ts), seen, chunk, np.arange(50_000))
         assert counts.num_rows <= window_graces.MOST_CELLS
         assert sum(counts["n"].to_pylist()) == 50_000
-        times = set(zip(counts["chunk"].to_pylist(), counts["seen"].to_pylist(), strict=True))
+        times = set(zip(counts["chunk"].to_pylist(), counts["chunk_time"].to_pylist(), strict=True))
         assert len(times) <= window_graces.PLACES + 4
         # Times that are combined count as the latest of them.
-        assert max(counts["seen"].to_pylist()) == int(seen.max())
+        assert max(counts["chunk_time"].to_pylist()) == int(seen.max())
 
 
 def test_without_an_order_a_batch_is_taken_in_timestamp_order() -> None:
     panes = Panes(tg.TimeWindows(10, 10, 0))
     ts = np.array([25, 3, 7, 25])
     counts = window_graces.counted(panes, panes.pane(ts), ts, np.zeros(4, np.int64), None)
-    assert counts.select(["seen", "pane", "n"]).to_pylist() == [
-        {"seen": NEVER, "pane": 20, "n": 2},
-        {"seen": NEVER, "pane": 0, "n": 2},
+    assert counts.select(["chunk_time", "pane", "n"]).to_pylist() == [
+        {"chunk_time": NEVER, "pane": 20, "n": 2},
+        {"chunk_time": NEVER, "pane": 0, "n": 2},
     ]
 
 

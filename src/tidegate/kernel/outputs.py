@@ -11,7 +11,7 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.joins import late_records as late_in_joins
 from tidegate.kernel.rows import map_filter, results
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.rows.map_filter import CLOSING_TIME
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import suppression_metrics, time_limit
 from tidegate.kernel.upgrade.flush import Flushed
@@ -84,9 +84,9 @@ def _limited(
 
 
 def _first(flushed: list[pa.Table], rows: pa.Table) -> pa.Table:
-    """The rows `flushed`, then `rows`. If `rows` has the column `SEEN`, `flushed` gets its timestamps there."""
-    if SEEN in rows.schema.names:
-        flushed = [part.append_column(SEEN, part[TIMESTAMP]) for part in flushed]
+    """The rows `flushed`, then `rows`. If `rows` has the column `CLOSING_TIME`, `flushed` gets its timestamps there."""
+    if CLOSING_TIME in rows.schema.names:
+        flushed = [part.append_column(CLOSING_TIME, part[TIMESTAMP]) for part in flushed]
     return concat_tables([*flushed, rows])
 
 
@@ -95,9 +95,9 @@ def _of(layout: Layout, rows: pa.Table, output: Output, batch: Batch) -> pa.Tabl
         of_join = layout.op.joined is not None
         return late_in_joins.rows(layout, batch) if of_join else late_records.rows(layout, batch)
     found = of_kind(layout, rows, output.kind)
-    if SEEN in found.schema.names and not output.buffers_by_stream_time:
+    if CLOSING_TIME in found.schema.names and not output.buffers_by_stream_time:
         # The column is there for another output.
-        return found.drop_columns([SEEN])
+        return found.drop_columns([CLOSING_TIME])
     return found
 
 

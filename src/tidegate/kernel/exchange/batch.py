@@ -121,10 +121,10 @@ class Batch:
         return (concat_tables(some) if some else None), late
 
     def records(self) -> pa.Table | None:
-        """The records (key, values, ts, seen), in the order (stream time seen, partition, offset).
+        """The records (key, values, ts, closing_time), in the order (arrival time, partition, offset).
 
-        `seen`: stream time (ms) that decides which windows are closed for a record. `actual`: stream time (ms) when it
-        arrived; present only after the grace was lengthened.
+        `closing_time`: stream time (ms) that decides which windows are closed for a record. `arrival_time`: stream time
+        (ms) when it arrived; present only after the grace was lengthened.
 
         Without partition and offset a batch is taken in timestamp order, ties in the order of keys and values.
         Call this once, as `partials`; only if the plan keeps records does the batch hold them, for `full_records`.
@@ -147,13 +147,13 @@ class Batch:
         """The places that put rows of `arrived` in the order of `records`."""
         if not self._has_positions:
             return self._by_content(rows)
-        seen = ints(arrival_times(rows))
+        arrival_time = ints(arrival_times(rows))
         partition, offset = self._places(rows)
         ahead, behind = slice(1, None), slice(-1)
         same = (partition[ahead] == partition[behind]) & (offset[ahead] >= offset[behind])
         if (same | (partition[ahead] > partition[behind])).all():
-            return np.argsort(seen, kind="stable")  # merges runs that are in order
-        return np.lexsort((offset, partition, seen))
+            return np.argsort(arrival_time, kind="stable")  # merges runs that are in order
+        return np.lexsort((offset, partition, arrival_time))
 
     def full_records(self) -> pa.Table | None:
         """The records that were read, with all their columns, where the plan keeps them."""
@@ -168,7 +168,7 @@ class Batch:
         if not self._progress:
             return time_progress.TimeProgress(np.zeros(0, np.int64), np.zeros(0, np.uint64))
         rows = concat_tables(self._progress)
-        return time_progress.of_batch(self.layout, rows, self._seen(rows), self._partitions(rows))
+        return time_progress.of_batch(self.layout, rows, self._arrival_time(rows), self._partitions(rows))
 
     def movers(self) -> Movers:
         """The records of all map tasks that may move stream time, for a time limit behind a join."""
@@ -177,7 +177,7 @@ class Batch:
             return Movers(nothing, np.zeros((0, 2), np.int64), np.zeros(0, np.uint64))
         rows = concat_tables(self._progress)
         # A record that sees a later time than its own moves nothing.
-        rows = rows.filter(pa.array(ints(rows["time"]) == self._seen(rows)))
+        rows = rows.filter(pa.array(ints(rows["time"]) == self._arrival_time(rows)))
         return Movers(ints(rows["time"]), self.positions(rows), rows["key"].to_numpy())
 
     def partition_times(self) -> list[list[int | str]]:
@@ -204,7 +204,7 @@ class Batch:
         windows = self.layout.op.windows
         assert isinstance(windows, TimeWindows)
         rows = concat_tables(self._counted)
-        return window_graces.histogram(windows, ints(rows["pane"]), self._seen(rows), ints(rows["n"]))
+        return window_graces.histogram(windows, ints(rows["pane"]), self._arrival_time(rows), ints(rows["n"]))
 
     def running_max_points(self) -> Points:
         """The records of all map tasks at which the time of this input grows, for joins that need them."""
@@ -214,7 +214,7 @@ class Batch:
         rows = concat_tables(self._growing)
         times = ints(rows["time"])
         positions = self.positions(rows) if self._has_positions else _by_time(times)
-        return Points(times, self._seen(rows), positions, ints(rows["chunk"]))
+        return Points(times, self._arrival_time(rows), positions, ints(rows["chunk"]))
 
     def positions_beside_points(self, rows: pa.Table) -> Ints:
         """(partition, offset) of each row of `arrived`, to compare with those of `running_max_points`.
@@ -266,18 +266,22 @@ class Batch:
         return rows.take(pa.array(self.order(rows))).drop_columns(["chunk", "offset"])
 
     def _closing(self, rows: pa.Table) -> pa.Table:
-        """Rows with `seen`, and with `actual` where fewer windows are closed than had closed before."""
-        seen = self._seen(rows)
-        if self.closed_to <= self.fold.before_batch:
-            return with_column(rows, "seen", pa.array(seen))
-        rows = rows.append_column("actual", pa.array(seen))
-        return with_column(rows, "seen", pa.array(np.maximum(seen, self.closed_to)))
+        """Rows with `closing_time` in the place of `chunk_time`, and with `arrival_time` where fewer windows are closed
+        than had closed before.
+        """
+        arrival_time = closing_time = self._arrival_time(rows)
+        if self.closed_to > self.fold.before_batch:
+            closing_time = np.maximum(arrival_time, self.closed_to)
+            rows = rows.append_column("arrival_time", pa.array(arrival_time))
+        at = rows.schema.get_field_index("chunk_time")
+        return rows.set_column(at, "closing_time", pa.array(closing_time))
 
-    def _seen(self, rows: pa.Table) -> Ints:
-        seen: Ints = np.maximum(ints(rows["seen"]), self._before_rows(rows))
+    def _arrival_time(self, rows: pa.Table) -> Ints:
+        """The stream time (ms) when each row arrived, from that of its chunk (`chunk_time`)."""
+        time: Ints = np.maximum(ints(rows["chunk_time"]), self._before_rows(rows))
         if (ceilings := self.fold.ceilings) is not None:
-            seen = np.maximum(np.minimum(seen, ceilings[ints(rows["chunk"])]), self.fold.before_batch)
-        return seen
+            time = np.maximum(np.minimum(time, ceilings[ints(rows["chunk"])]), self.fold.before_batch)
+        return time
 
     def _partitions(self, rows: pa.Table) -> Ints:
         """The number of each row's partition among all."""
@@ -341,10 +345,10 @@ def _by_time(times: Ints) -> Ints:
 
 
 class Points(NamedTuple):
-    """Records at which the time of an input grows: timestamps, times seen (ms), (partition, offset), and chunks."""
+    """Records at which the time of an input grows: timestamps, arrival times (ms), (partition, offset), and chunks."""
 
     times: Ints
-    seen: Ints
+    arrival_times: Ints
     order: Ints
     chunks: Ints
 
@@ -399,7 +403,7 @@ class JoinBatch(Batch):
         self.streams_time: StreamsTime | None = None
         """In a join of a stream with a table, if anything goes by the stream's own time."""
         self.dropped: dict[int, pa.Table] = {}
-        """Late records by side, where they leave as rows; `seen` is the time that each saw (ms)."""
+        """Late records by side, where they leave as rows, with the time when each arrived (`rows.record_times`)."""
         self._divided: list[_Divided] = []
 
     def receive(self, blob: Blob) -> None:

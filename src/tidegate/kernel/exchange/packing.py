@@ -37,7 +37,7 @@ class _Slice:
 
     rows: pa.Table
     ts: Ints
-    seen: Ints
+    chunk_time: Ints
     chunk: Ints
     offset: Ints | None
     chunks: list[Chunk]
@@ -110,10 +110,10 @@ def _routes(layout: Layout, table: pa.Table, tasks: int, contiguous: bool) -> tu
     routes += _kept(layout, read, tasks) if layout.op.keeps_late else []
     if layout.op.buffers_by_stream_time:
         routes += [
-            [time_progress.first_records(layout, read.rows, read.ts, read.seen, read.chunk, read.offset)] * tasks
+            [time_progress.first_records(layout, read.rows, read.ts, read.chunk_time, read.chunk, read.offset)] * tasks
         ]
     if layout.op.sends_time_progress:
-        routes += [[time_progress.growing(read.ts, read.seen, read.chunk, read.offset)] * tasks]
+        routes += [[time_progress.growing(read.ts, read.chunk_time, read.chunk, read.offset)] * tasks]
     wall_clock = table["wall_clock"][0].as_py() if layout.op.needs_wall_clock else None
     return _BlobMeta(read.chunks, read.drops, read.has_records, wall_clock, _counted(layout, read)), routes
 
@@ -123,7 +123,7 @@ def _counted(layout: Layout, read: _Slice) -> pa.Table | None:
     if not layout.op.counts_panes or read.counted is not None:
         return read.counted
     # Scattered chunks have thousands of ascending times: few bytes as differences.
-    table = window_graces.counted(layout.panes, layout.panes.pane(read.ts), read.seen, read.chunk, read.offset)
+    table = window_graces.counted(layout.panes, layout.panes.pane(read.ts), read.chunk_time, read.chunk, read.offset)
     return compacted(table) if table.num_rows else table
 
 
@@ -211,22 +211,22 @@ def _read(layout: Layout, table: pa.Table, contiguous: bool) -> _Slice:
     taken = valid if valid.all() else kept & ~np.logical_or.reduce(list(skipped.values()))
     drops = {reason: int(np.count_nonzero(records)) for reason, records in skipped.items()}
     counted = ts if valid.all() else np.where(valid, ts, NEVER)
-    seen = running_max(counted, cuts.starts) if ordered else counted
+    chunk_time = running_max(counted, cuts.starts) if ordered else counted
     ends = np.append(cuts.starts[1:], len(ts))
     chunks, most = [], most_steps(len(cuts.starts))
     for low, high, scattered in zip(cuts.starts, ends, cuts.scattered, strict=True):
         part = slice(low, high)
         name = names[partition[low]] if partition is not None else rows_of(layout.op.stream)
         offsets = offset[part] if offset is not None else None
-        closing = _closing(layout, seen[part]) if scattered else None
-        chunks.append(header(name, offsets, ts[part], seen[part], valid[part], scattered, closing, most))
+        closing = _closing(layout, chunk_time[part]) if scattered else None
+        chunks.append(header(name, offsets, ts[part], chunk_time[part], valid[part], scattered, closing, most))
         chunks[-1].contiguous = contiguous and ordered
         chunks[-1].forwarded = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
             chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())
     chunk = np.repeat(np.arange(len(chunks)), ends - cuts.starts)
-    result = _Slice(table, ts, seen, chunk, offset, chunks, drops)
+    result = _Slice(table, ts, chunk_time, chunk, offset, chunks, drops)
     accepted = result if valid.all() else _keep(result, taken)
     accepted.has_records = bool(kept.any())
     if layout.op.keeps_late:
@@ -271,13 +271,13 @@ def rows_of_joins(stream: Stream, side: int | None = None) -> list[str]:
     return [name if side is None else f"{side}:{name}" for name in names if name is not None]
 
 
-def _closing(layout: Layout, seen: Ints) -> Ints | None:
-    """The first window open at each `seen`, for `header`; None if rows are compared with more than ends of windows."""
+def _closing(layout: Layout, chunk_time: Ints) -> Ints | None:
+    """The first window open at each time, for `header`; None if rows are compared with more than ends of windows."""
     if not layout.op.pre_aggregates or layout.op.keeps_late or layout.op.buffers_by_stream_time:
         return None
     if layout.op.windows is None:
-        return np.zeros(len(seen), np.int64)
-    first_open: Ints = layout.panes.first_open(seen)
+        return np.zeros(len(chunk_time), np.int64)
+    first_open: Ints = layout.panes.first_open(chunk_time)
     return first_open
 
 
@@ -320,7 +320,7 @@ def _no_value(layout: Layout, table: pa.Table) -> Any:
 def _keep(read: _Slice, mask: Any) -> _Slice:
     rows = read.rows.filter(pa.array(mask))
     offset = None if read.offset is None else read.offset[mask]
-    return _Slice(rows, read.ts[mask], read.seen[mask], read.chunk[mask], offset, read.chunks, read.drops)
+    return _Slice(rows, read.ts[mask], read.chunk_time[mask], read.chunk[mask], offset, read.chunks, read.drops)
 
 
 def _sections(layout: Layout, read: _Slice, tasks: int) -> tuple[list[Any], pa.Table]:
@@ -352,7 +352,7 @@ def _sections(layout: Layout, read: _Slice, tasks: int) -> tuple[list[Any], pa.T
     if layout.op.counts_panes and not loose.any():
         # Combined rows are counted: they are fewer than records.
         open_rows = ints(combined["chunk"]), ints(combined["pane"]), ints(combined["n"])
-        order = (read.seen, read.chunk, read.offset)
+        order = (read.chunk_time, read.chunk, read.offset)
         read.counted = window_graces.counted_combined(panes, pane, *order, open_rows, is_open)
     if "open" not in by:
         combined = combined.append_column("open", combined["pane"])
@@ -368,9 +368,9 @@ def _first_open(layout: Layout, read: _Slice, first: Ints, last: Ints) -> tuple[
     first, last  the windows of each record (ms). Records without an open window are counted as dropped.
     """
     panes, every = layout.panes, np.ones(len(first), np.bool_)
-    if panes.first_open(int(read.seen.max(initial=NEVER))) <= first.min(initial=MAX_MS):
+    if panes.first_open(int(read.chunk_time.max(initial=NEVER))) <= first.min(initial=MAX_MS):
         return first, every  # in most batches none of these windows has closed
-    first_open = np.maximum(panes.first_open(read.seen), first)
+    first_open = np.maximum(panes.first_open(read.chunk_time), first)
     if layout.op.stream.clock.slowest:
         # The time of this partition is not yet the time that its records see: the stage judges (kernel.exchange.batch).
         return np.minimum(first_open, last + panes.windows.advance_ms), every
@@ -441,7 +441,7 @@ def _records(layout: Layout, read: _Slice) -> pa.Table:
             columns[ID_COLUMN] = row_ids.of_input(layout.op.stream.number, read.rows[ID_COLUMN])
     if layout.op.deleted is not None:
         columns["deleted"] = pc.fill_null(read.rows["deleted"], False)
-    columns |= {"ts": read.ts, "seen": read.seen, "chunk": read.chunk}
+    columns |= {"ts": read.ts, "chunk_time": read.chunk_time, "chunk": read.chunk}
     columns["offset"] = read.offset if read.offset is not None else np.zeros(len(read.ts), np.int64)
     if layout.op.stream.changes:
         columns |= {name: read.rows[name] for name in ("sign", "silent", "rank")} | {"offset": read.rows["place"]}

@@ -52,13 +52,15 @@ class TimeProgress:
         return np.where(makes, before, np.maximum(times, now)), makes
 
 
-def first_records(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """The first record of a map task per chunk and time: chunk, time, seen (ms, in its own chunk), offset, key hash."""
+def first_records(
+    layout: Layout, rows: pa.Table, ts: Ints, chunk_time: Ints, chunk: Ints, offset: Ints | None
+) -> pa.Table:
+    """The first record of a map task per chunk and time: chunk, time, chunk_time (ms), offset, key hash."""
     keys = grouping.key_hash(layout, rows)
-    times = seen if follows_order(layout) else ts
+    times = chunk_time if follows_order(layout) else ts
     if layout.op.stream.changes:
-        seen, place = ints(rows["rank"]), ints(rows["place"])
-        order = np.lexsort((place, seen, times))
+        chunk_time, place = ints(rows["rank"]), ints(rows["place"])
+        order = np.lexsort((place, chunk_time, times))
     elif offset is not None:
         place = offset
         order = np.lexsort((times, chunk))  # stable, and a chunk is in the order of its offsets
@@ -66,19 +68,19 @@ def first_records(layout: Layout, rows: pa.Table, ts: Ints, seen: Ints, chunk: I
         place = np.zeros(len(ts), np.int64)
         order = np.lexsort((keys, times))  # without an order ties are taken by key
     at = order[first_of_run(chunk[order]) | first_of_run(times[order])]
-    columns = {"chunk": chunk[at], "time": times[at], "seen": seen[at], "offset": place[at], "key": keys[at]}
-    return pa.table(columns)
+    columns = {"chunk": chunk, "time": times, "chunk_time": chunk_time, "offset": place, "key": keys}
+    return pa.table({name: column[at] for name, column in columns.items()})
 
 
-def growing(ts: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """The records of a map task at which time grows in their chunks: chunk, time, seen (ms) and offset."""
+def growing(ts: Ints, chunk_time: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
+    """The records of a map task at which time grows in their chunks: chunk, time, chunk_time (ms) and offset."""
     if offset is None:
-        counted = np.flatnonzero(ts == seen)
+        counted = np.flatnonzero(ts == chunk_time)
         at = counted[np.unique(ts[counted], return_index=True)[1]]
         offset = np.zeros(len(ts), np.int64)
     else:
-        at = np.flatnonzero((ts == seen) & (first_of_run(chunk) | (np.diff(seen, prepend=-1) > 0)))
-    return pa.table({"chunk": chunk[at], "time": ts[at], "seen": seen[at], "offset": offset[at]})
+        at = np.flatnonzero((ts == chunk_time) & (first_of_run(chunk) | (np.diff(chunk_time, prepend=-1) > 0)))
+    return pa.table({"chunk": chunk[at], "time": ts[at], "chunk_time": chunk_time[at], "offset": offset[at]})
 
 
 def follows_order(layout: Layout) -> bool:
@@ -86,16 +88,16 @@ def follows_order(layout: Layout) -> bool:
     return not layout.op.aggregations and layout.op.stream.ordered
 
 
-def of_batch(layout: Layout, rows: pa.Table, seen: Ints, partition: Ints) -> TimeProgress:
+def of_batch(layout: Layout, rows: pa.Table, arrival_time: Ints, partition: Ints) -> TimeProgress:
     """The time progress of a batch, given the rows of all map tasks (`first_records`).
 
-    seen       the stream time (ms) that each row sees
-    partition  the number of each row's partition
+    arrival_time  the stream time (ms) when each record arrived
+    partition     the number of each row's partition
     """
     keys = rows["key"].to_numpy()
-    times = seen if follows_order(layout) else ints(rows["time"])
+    times = arrival_time if follows_order(layout) else ints(rows["time"])
     if layout.op.stream.ordered or layout.op.stream.changes:
-        order = np.lexsort((keys, ints(rows["offset"]), partition, seen, times))
+        order = np.lexsort((keys, ints(rows["offset"]), partition, arrival_time, times))
     else:
         order = np.lexsort((keys, times))
     return TimeProgress.of(times, keys, order)

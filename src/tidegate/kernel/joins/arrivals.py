@@ -1,8 +1,8 @@
 """The records of a batch on both sides of a join, in one order, and the time progress of each side.
 
-The order is (stream time seen over both inputs, the side that comes first, partition, offset); a side without partition
-and offset is in its own order (`exchange.batch`). It is the stream time when a record arrived: a grace that has grown
-keeps records closed, but does not change their order.
+The order is (arrival time, the side that comes first, partition, offset); a side without partition and offset is in its
+own order (`exchange.batch`). The arrival time of a record is the stream time over both inputs when the record came: a
+grace that has grown keeps records closed, but does not change their order.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.windows import LEFT, RIGHT
 
-_SAY_ORDER = ("seen", "actual", "chunk", "offset")
+_SAY_ORDER = ("closing_time", "arrival_time", "chunk", "offset")
 
 
 @dataclass
 class Arrived:
     """The records of a batch on one side, in order.
 
-    rows    the packed columns; None if no record came
-    times   timestamps (ms)
-    seen    the stream time that decides which records are closed for each record (ms)
-    places  the place of each record in the order of both sides
-    keyed   whether a record has a key; a record without one joins nothing
+    rows           the packed columns; None if no record came
+    times          timestamps (ms)
+    closing_times  the stream time that decides which records are closed for each record (ms)
+    places         the place of each record in the order of both sides
+    keyed          whether a record has a key; a record without one joins nothing
     """
 
     rows: pa.Table | None
     times: Ints
-    seen: Ints
+    closing_times: Ints
     places: Ints
     keyed: Flags
 
@@ -79,14 +79,14 @@ def arrived(layout: Layout, batch: JoinBatch, first: int = LEFT) -> tuple[Arrive
     assert layout.op.joined is not None
     if layout.op.joined.self_join:
         only = _in_order(batch.side(LEFT))
-        left = _arrived(layout, only, 2 * np.arange(len(only.seen)))
-        return left, Arrived(left.rows, left.times, left.seen, left.places + 1, left.keyed)
+        left = _arrived(layout, only, 2 * np.arange(len(only.closing_times)))
+        return left, Arrived(left.rows, left.times, left.closing_times, left.places + 1, left.keyed)
     found = [_in_order(batch.side(side)) for side in (LEFT, RIGHT)]
-    # Both sides are sorted by the time seen: a record is behind earlier ones of its side, and others that see less.
-    saw = [one.actual for one in found]
+    # Both sides are sorted by arrival time: a record is behind earlier ones of its side, and others that arrived first.
+    of_left, of_right = (one.arrival_times for one in found)
     places = [
-        np.arange(len(saw[side])) + np.searchsorted(saw[1 - side], saw[side], "left" if side == first else "right")
-        for side in (LEFT, RIGHT)
+        np.arange(len(mine)) + np.searchsorted(others, mine, "left" if side == first else "right")
+        for side, mine, others in ((LEFT, of_left, of_right), (RIGHT, of_right, of_left))
     ]
     return _arrived(layout, found[LEFT], places[LEFT]), _arrived(layout, found[RIGHT], places[RIGHT])
 
@@ -103,8 +103,8 @@ def with_progress(
     points = [one.running_max_points() for one in sides]
     # Records and points of time progress together; a point comes before its record, and so before records that see it.
     parts = [
-        *((one.actual, side != first, one.at, np.ones(len(one.at), bool)) for side, one in enumerate(found)),
-        *((p.seen, side != first, p.order, np.zeros(len(p.seen), bool)) for side, p in enumerate(points)),
+        *((one.arrival_times, side != first, one.at, np.ones(len(one.at), bool)) for side, one in enumerate(found)),
+        *((p.arrival_times, side != first, p.order, np.zeros(len(p.order), bool)) for side, p in enumerate(points)),
     ]
     sizes = [len(part[0]) for part in parts]
     whole = np.concatenate([part[2] for part in parts])
@@ -142,15 +142,15 @@ def _progress(before: int, places: Ints, times: Ints) -> Progress:
 class _InOrder(NamedTuple):
     """The records of a side in order.
 
-    rows    the packed columns; None if no record came
-    seen    the stream time that decides which records are closed for each record (ms), ascending
-    actual  the stream time when each record arrived (ms), ascending
-    at      (partition, offset) of each record, if they are asked for
+    rows           the packed columns; None if no record came
+    closing_times  the stream time that decides which records are closed for each record (ms), ascending
+    arrival_times  the stream time when each record arrived (ms), ascending
+    at             (partition, offset) of each record, if they are asked for
     """
 
     rows: pa.Table | None
-    seen: Ints
-    actual: Ints
+    closing_times: Ints
+    arrival_times: Ints
     at: Ints
 
 
@@ -163,24 +163,24 @@ def _in_order(side: Batch, positions: bool = False) -> _InOrder:
     if rows is None:
         nothing = np.zeros(0, np.int64)
         return _InOrder(None, nothing, nothing, np.zeros((0, 2), np.int64))
-    order, seen = side.order(rows), ints(rows["seen"])
-    actual = ints(rows["actual"]) if "actual" in rows.schema.names else None
+    order, closing_times = side.order(rows), ints(rows["closing_time"])
+    arrival_times = ints(rows["arrival_time"]) if "arrival_time" in rows.schema.names else None
     at = side.positions_beside_points(rows) if positions else np.zeros((0, 2), np.int64)
     if not side.layout.op.keeps_late:
         rows = rows.drop_columns([name for name in _SAY_ORDER if name in rows.schema.names])
     if not np.array_equal(order, np.arange(len(order))):
-        rows, seen = rows.take(pa.array(order)), seen[order]
-        actual = None if actual is None else actual[order]
+        rows, closing_times = rows.take(pa.array(order)), closing_times[order]
+        arrival_times = None if arrival_times is None else arrival_times[order]
         at = at[order] if positions else at
-    seen = np.maximum.accumulate(seen)
-    saw = seen if actual is None else np.maximum.accumulate(actual)
+    closing_times = np.maximum.accumulate(closing_times)
+    arrival_times = closing_times if arrival_times is None else np.maximum.accumulate(arrival_times)
     if side.needed is not None:
         keyed = grouping.keyed(side.layout, rows)
-        side.needed.add(ints(rows["ts"])[keyed], saw[keyed])
-    return _InOrder(rows, seen, saw, at)
+        side.needed.add(ints(rows["ts"])[keyed], arrival_times[keyed])
+    return _InOrder(rows, closing_times, arrival_times, at)
 
 
 def _arrived(layout: Layout, side: _InOrder, places: Ints) -> Arrived:
     if side.rows is None:
-        return Arrived(None, np.zeros(0, np.int64), side.seen, places, np.zeros(0, bool))
-    return Arrived(side.rows, ints(side.rows["ts"]), side.seen, places, grouping.keyed(layout, side.rows))
+        return Arrived(None, np.zeros(0, np.int64), side.closing_times, places, np.zeros(0, bool))
+    return Arrived(side.rows, ints(side.rows["ts"]), side.closing_times, places, grouping.keyed(layout, side.rows))

@@ -52,8 +52,8 @@ class JoinOperator(Operator):
             assert records.rows is not None
             found = records.rows.filter(pa.array(late))
             if times is not None:
-                shown = [name for name in ("seen", "actual") if name in found.schema.names]
-                found = found.drop_columns(shown).append_column("seen", pa.array(times[late]))
+                shown = [name for name in ("closing_time", "arrival_time") if name in found.schema.names]
+                found = found.drop_columns(shown).append_column("arrival_time", pa.array(times[late]))
             batch.dropped[side] = found
         batch.dropped_late += int(late.sum())
 

@@ -35,14 +35,15 @@ _BITS = 32
 class Records:
     """Records of one side of a join: those that are open from earlier batches, or those of this batch.
 
-    rows     their columns
-    keys     the names of the columns of the key
-    hashes   hashes of the keys
-    times    timestamps (ms)
-    arrived  place in the batch's order over both sides; below 0 and in their order for records of earlier batches
-    seen     the stream time that the record sees (ms); for records of earlier batches it has no meaning
-    keyed    whether a record has a key; a record without one closes at once, and so joins nothing
-    reach_ms a record closes when stream time is this much past its timestamp
+    rows           their columns
+    keys           the names of the columns of the key
+    hashes         hashes of the keys
+    times          timestamps (ms)
+    arrived        place in the batch's order over both sides; below 0 and in their order for records of earlier batches
+    closing_times  the stream time that decides which records are closed for each record (ms); of records of earlier
+                   batches it has no meaning
+    keyed          whether a record has a key; a record without one closes at once, and so joins nothing
+    reach_ms       a record closes when stream time is this much past its timestamp
     """
 
     rows: pa.Table
@@ -50,7 +51,7 @@ class Records:
     hashes: Ints
     times: Ints
     arrived: Ints
-    seen: Ints
+    closing_times: Ints
     keyed: Flags
     reach_ms: int
 
@@ -144,7 +145,8 @@ def _always_meet(one: Records, other: Records, back_ms: int, ahead_ms: int) -> b
     """
 
     def all_before(records: Records, limit_ms: int) -> bool:
-        return int((records.seen - records.times).max()) < limit_ms and int(records.seen.max()) < MAX_MS
+        saw = records.closing_times
+        return int((saw - records.times).max()) < limit_ms and int(saw.max()) < MAX_MS
 
     # A record of `other` without a key has closed when it comes.
     return (
@@ -175,8 +177,9 @@ def _open(one: Records, other: Records, mine: Ints, theirs: Ints, closes: tuple[
     """The indices of the pairs whose first record is still open when the other one comes."""
     one_closes, other_closes = closes
     comes_later = one.arrived[mine] > other.arrived[theirs]
-    meet = np.where(comes_later, one.seen[mine] < other_closes[theirs], other.seen[theirs] < one_closes[mine])
-    return np.flatnonzero(meet)
+    other_open = one.closing_times[mine] < other_closes[theirs]
+    one_open = other.closing_times[theirs] < one_closes[mine]
+    return np.flatnonzero(np.where(comes_later, other_open, one_open))
 
 
 def _same_keys(one: Records, mine: Ints, other: Records, theirs: Ints) -> Ints:

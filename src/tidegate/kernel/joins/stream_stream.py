@@ -271,7 +271,7 @@ class StreamStreamJoin(JoinOperator):
             hashes.take(order),
             mine.times.take(order),
             mine.places.take(order),
-            mine.seen.take(order),
+            mine.closing_times.take(order),
             mine.keyed.take(order),
             self._joined.windows.close_ms(side, 0),
         )
@@ -364,7 +364,7 @@ def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, F
     for side, one in enumerate(came):
         # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
         reach = -joined.windows.late_before_ms(side, 0)
-        late.append((later_ms(one.times, reach) < one.seen) & one.keyed)
+        late.append((later_ms(one.times, reach) < one.closing_times) & one.keyed)
     if joined.self_join:
         late = [late[LEFT] & late[RIGHT], np.zeros(len(came[RIGHT]), bool)]
     return late[LEFT], late[RIGHT]
@@ -376,12 +376,12 @@ def _distinct(hashes: Ints) -> Ints:
 
 
 def _arrivals(came: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
-    """The stream time that each record of the batch sees, in order, and the number of places per record."""
+    """The closing times of the records of the batch, in order, and the number of places per record."""
     if doubled:
-        return came[LEFT].seen, 2
+        return came[LEFT].closing_times, 2
     places = np.concatenate([one.places for one in came])
-    seen = np.concatenate([one.seen for one in came])
-    return seen[np.argsort(places)], 1
+    closing_times = np.concatenate([one.closing_times for one in came])
+    return closing_times[np.argsort(places)], 1
 
 
 def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
@@ -491,11 +491,11 @@ def _order_of_closing(
     layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]
 ) -> pa.Table:
     """The sort columns of null-joined rows: records close by (timestamp, right before left, key bytes, arrival)."""
-    seen, each = arrivals
+    closing_times, each = arrivals
     closes, places = records.closes(rows), records.arrived[rows]
-    at_once = (places >= 0) & (records.seen[rows] >= closes)
+    at_once = (places >= 0) & (records.closing_times[rows] >= closes)
     columns: dict[str, Any] = {
-        "place": np.where(at_once, places, np.searchsorted(seen, closes, side="left") * each),
+        "place": np.where(at_once, places, np.searchsorted(closing_times, closes, side="left") * each),
         "what": np.where(at_once, _OWN, _CLOSES),
         "time": records.times[rows],
         "side": np.full(len(rows), 1 - number),

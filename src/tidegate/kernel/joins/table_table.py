@@ -20,7 +20,7 @@ from tidegate.kernel.joins.joined_rows import joined_rows, side_columns, take_or
 from tidegate.kernel.joins.table_rows import STORED, Keeps, Lookup, Versions, last_rows_of
 from tidegate.kernel.rows import grouping, row_ids
 from tidegate.kernel.rows.layout import ID_COLUMN
-from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.rows.map_filter import CLOSING_TIME
 from tidegate.kernel.state.keyed_runs import KeyedRuns
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import TABLE_LEFT, TABLE_RIGHT
@@ -74,7 +74,7 @@ class TableTableJoin(JoinOperator):
         sides = [_table(*self._newest(side, versions[side], codes[side])) for side in _SIDES]
         rows, places = self._rows(sides, every=not self._joined.caching or batch.single)
         if self.layout.op.buffers_by_stream_time:
-            rows = rows.append_column(SEEN, pa.array(_seen(arrived, places)))
+            rows = rows.append_column(CLOSING_TIME, pa.array(_closing_times(arrived, places)))
         for side in _SIDES:
             if changed[side].num_rows:
                 mine, last_only = sides[side], self._joined.histories[side] is None
@@ -177,11 +177,11 @@ def _table(versions: Versions, codes: Ints) -> _Table:
     return _Table(versions, codes, np.flatnonzero(versions.places > STORED), lookup)
 
 
-def _seen(arrived: tuple[Arrived, Arrived], places: Ints) -> Ints:
-    """The stream time (ms) that the changes at these places saw."""
-    known, seen = (np.concatenate([getattr(one, what) for one in arrived]) for what in ("places", "seen"))
+def _closing_times(arrived: tuple[Arrived, Arrived], places: Ints) -> Ints:
+    """The closing times (ms) of the changes at these places."""
+    known, times = (np.concatenate([getattr(one, what) for one in arrived]) for what in ("places", "closing_times"))
     order = np.argsort(known)
-    found: Ints = seen[order][np.searchsorted(known[order], places)]
+    found: Ints = times[order][np.searchsorted(known[order], places)]
     return found
 
 

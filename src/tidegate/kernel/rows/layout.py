@@ -3,7 +3,8 @@
 Prefixes keep the user's names apart from each other and from ours:
     k:NAME key columns   v:NAME value columns   r:NAME other columns of a whole record
     s:I:J state column J of aggregate I   and plain names, which are ours:
-    ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset  seen (ms)
+    ts (ms)  pane / start (ms)  open (ms, first window still open to the row)  n (records)  chunk  offset
+    chunk_time (ms, the stream time of the chunk alone)
     wall_clock (ms, the same in all rows of a micro-batch, and only where the plan needs it)
 """
 

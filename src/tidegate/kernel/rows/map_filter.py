@@ -47,9 +47,9 @@ from tidegate.spec.steps import (
 )
 from tidegate.spec.types import LIKELY, arrow_type
 
-PLACE, WALL_CLOCK, SEEN = OURS + "place", OURS + "wall_clock", OURS + "seen"
-OWN = (PLACE, WALL_CLOCK, SEEN, ROW_ID)
-"""Columns that no step sees or touches: row numbers, the wall clock of the batch, the stream time a change saw, ids."""
+PLACE, WALL_CLOCK, CLOSING_TIME = OURS + "place", OURS + "wall_clock", OURS + "closing_time"
+OWN = (PLACE, WALL_CLOCK, CLOSING_TIME, ROW_ID)
+"""Columns that no step sees or touches: row numbers, the wall clock of the batch, the closing time of a change, ids."""
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
 """Arrow's errors for an expression that it cannot compute."""

@@ -11,8 +11,8 @@ from tidegate.kernel.time.stream_time import NEVER
 
 
 def arrival_times(records: pa.Table) -> pa.ChunkedArray:
-    """The stream time (ms) when each record arrived: `actual` where records have it, else `seen`."""
-    return records["actual" if "actual" in records.schema.names else "seen"]
+    """The stream time (ms) when each record arrived: `arrival_time` where records have it, else `closing_time`."""
+    return records["arrival_time" if "arrival_time" in records.schema.names else "closing_time"]
 
 
 def known_times(times: Any) -> Any:

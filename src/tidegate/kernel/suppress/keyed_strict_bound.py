@@ -48,16 +48,17 @@ def check(
     updates: pa.Table,
     began: list[pa.Array],
     begins: Flags,
-    seen: Ints,
+    closing_times: Ints,
     aside: tuple[int, int],
 ) -> pa.Table:
     """The entries after the batch; raises BufferFullError if there were too many entries or bytes after any record.
 
-    buffered  the entries of the buckets that were read (`split`), if open before the batch
-    updates   the windows after each record, in order; `seen` is the stream time that the record saw
-    began     the prior values of the updates' windows (`prior_values.of`)
-    begins    whether each update makes its window again (`prior_values.begin_again`)
-    aside     number and bytes of the entries in buckets that were not read; none of them closes in this batch
+    buffered       the entries of the buckets that were read (`split`), if open before the batch
+    updates        the windows after each record, in order
+    began          the prior values of the updates' windows (`prior_values.of`)
+    begins         whether each update makes its window again (`prior_values.begin_again`)
+    closing_times  the stream time (ms) that decides which windows are closed for the record of each update
+    aside          number and bytes of the entries in buckets that were not read; none of them closes in this batch
     """
     names = prior_values.window_columns(layout)
     both = concat_tables([buffered.select(names), updates.select(names)])
@@ -70,8 +71,10 @@ def check(
     sizes = _sizes(layout, buffered, updates, [c.take(pa.array(first)) for c in both_began], previous, goes_on)
     change = sizes - np.where(has_previous, sizes[previous], 0)
     closes = close_of_ends(layout, ints(both["end"]))
-    waits = strict_bound.after_each(closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), seen)
-    size = strict_bound.after_each(closes[:n], sizes[:n], closes[n:], change[n:], seen)
+    waits = strict_bound.after_each(
+        closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), closing_times
+    )
+    size = strict_bound.after_each(closes[:n], sizes[:n], closes[n:], change[n:], closing_times)
     strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # the last assignment stands

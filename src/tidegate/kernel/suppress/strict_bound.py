@@ -77,18 +77,18 @@ def check(
     n_before, n_both = parts[0].num_rows, parts[0].num_rows + rows.num_rows
     previous, has_previous = previous_rows(codes[:n_both])
     new = (~has_previous[n_before:]).astype(np.int64)
-    closes, seen = close_of_starts(layout, ints(rows["start"])), ints(rows["seen"])
-    newest = int(seen.max(initial=NEVER))
+    closes, closing_time = close_of_starts(layout, ints(rows["start"])), ints(rows["closing_time"])
+    newest = int(closing_time.max(initial=NEVER))
     # Windows that close within the batch; the entries of other windows stay.
     leading = state.logs.leading(lambda start: is_closed(layout, start, newest))
     starts = np.array(leading, np.int64)
     stored = np.array([(log.rows, log.counts) for log in map(state.logs.__getitem__, leading)], np.int64).reshape(-1, 2)
     totals = state.logs.totals()
     stored_closes = close_of_starts(layout, starts)
-    records = after_each(stored_closes, stored[:, 0], closes, new, seen) + totals.rows - stored[:, 0].sum()
+    records = after_each(stored_closes, stored[:, 0], closes, new, closing_time) + totals.rows - stored[:, 0].sum()
     sizes = _sizes_of_entries(layout, before, rows, updates, previous, has_previous)
     change = sizes - np.where(has_previous, sizes[previous], 0)
-    size = after_each(stored_closes, stored[:, 1], closes, change[n_before:], seen)
+    size = after_each(stored_closes, stored[:, 1], closes, change[n_before:], closing_time)
     compare(layout, state, records, size + totals.counts - stored[:, 1].sum())
     last = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
     last[codes[:n_both]] = sizes  # the last assignment stands
@@ -123,15 +123,15 @@ def full(layout: Layout, state: State, records: int, size: int, remedy: str) -> 
     )
 
 
-def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, seen: Ints) -> Ints:
-    """The total after each row: `stored`, plus `change` row by row, minus the entries of windows closed by `seen`.
+def after_each(stored_closes: Ints, stored: Ints, closes: Ints, change: Ints, closing_time: Ints) -> Ints:
+    """The total after each row: `stored`, plus `change` row by row, minus the entries of windows that have closed.
 
-    Windows close at the stream times `stored_closes` and `closes`; `seen` ascends.
+    Windows close at the stream times `stored_closes` and `closes`; `closing_time` of the rows ascends.
     """
     when, leaves = np.concatenate([stored_closes, closes]), np.concatenate([stored, change])
     order = np.argsort(when, kind="stable")
     left = np.concatenate(([0], np.cumsum(leaves[order])))
-    closed = np.searchsorted(when[order], seen, side="right")
+    closed = np.searchsorted(when[order], closing_time, side="right")
     return int(stored.sum()) + np.cumsum(change) - left[closed]
 
 

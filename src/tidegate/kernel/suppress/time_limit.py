@@ -25,7 +25,7 @@ from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.rows.map_filter import CLOSING_TIME
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Section, Store
@@ -89,8 +89,8 @@ def suppress(
 def _in_turn(
     layout: Layout, state: State, batch: Batch, rows: pa.Table, now: int, *, behind_limit: bool
 ) -> tuple[pa.Table, Ints, Ints]:
-    """The rows in the order in which they come to the limit, without `SEEN`; the time of each by the clock of the
-    limit; and that clock before and after each row, alternating, and at the end of the batch (ms).
+    """The rows in the order in which they come to the limit, without `CLOSING_TIME`; the time of each by the clock of
+    the limit; and that clock before and after each row, alternating, and at the end of the batch (ms).
 
     now  the clock before the batch
     """
@@ -114,9 +114,9 @@ def _in_turn(
     else:
         # Final results and rows that have waited are older than stream time: their own timestamps move the clock.
         times, finds, end = ints(rows[TIMESTAMP]), np.full(rows.num_rows, now), NEVER
-    if SEEN not in rows.schema.names:
+    if CLOSING_TIME not in rows.schema.names:
         return rows, times, _clocks(now, finds, times, end)
-    return rows.drop_columns([SEEN]), times, _clocks(now, finds, ints(rows[SEEN]), end)
+    return rows.drop_columns([CLOSING_TIME]), times, _clocks(now, finds, ints(rows[CLOSING_TIME]), end)
 
 
 def _reached(layout: Layout, rows: pa.Table) -> Ints:
@@ -137,7 +137,7 @@ def _reached(layout: Layout, rows: pa.Table) -> Ints:
 def _as_time_passed(layout: Layout, batch: Batch, rows: pa.Table, now: int) -> tuple[pa.Table, Ints]:
     """The updates of a batch, at each time first the one that reached it; and the stream time that each finds (ms)."""
     # If rows have an order of their own, a row that is older than those before it does not move time back.
-    times = np.maximum.accumulate(ints(rows[SEEN] if SEEN in rows.schema.names else rows[TIMESTAMP]))
+    times = np.maximum.accumulate(ints(rows[CLOSING_TIME] if CLOSING_TIME in rows.schema.names else rows[TIMESTAMP]))
     before, makes = batch.progress().before(now, times, result_keys.key_hashes(layout, rows))
     order = np.lexsort((~makes, np.maximum(times, now)))
     return rows.take(pa.array(order)), before[order]

@@ -154,18 +154,18 @@ def header(
     partition: Partition,
     offset: Ints | None,
     ts: Ints,
-    seen: Ints,
+    chunk_time: Ints,
     valid: Flags,
     scattered: bool,
     closing: Ints | None = None,
     most_steps: int = STEPS,
 ) -> Chunk:
-    """The header of the chunk with these rows; `seen` is its own stream time, `ts` counts where `valid`.
+    """The header of the chunk with these rows; `chunk_time` is its own stream time, `ts` counts where `valid`.
 
-    `closing` is a number for each `seen` that grows as windows close: points at which it stays the same change no
+    `closing` is a number for each `chunk_time` that grows as windows close: points at which it stays the same change no
     result. None where every point may change one.
     """
-    mine, times = (seen, ts) if valid.all() else (seen[valid], ts[valid])
+    mine, times = (chunk_time, ts) if valid.all() else (chunk_time[valid], ts[valid])
     late = mine - times
     chunk = Chunk(
         partition=partition,
@@ -184,12 +184,12 @@ def header(
         # Without an order a batch is taken in timestamp order.
         chunk.opening = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
     if scattered and offset is not None:
-        grew = np.flatnonzero(np.diff(seen, prepend=NEVER) > 0)
+        grew = np.flatnonzero(np.diff(chunk_time, prepend=NEVER) > 0)
         chosen = grew if closing is None or not len(grew) else _at_which_windows_close(grew, closing)
-        chunk.points = np.stack([offset[chosen], seen[chosen]], axis=1)
+        chunk.points = np.stack([offset[chosen], chunk_time[chosen]], axis=1)
         if len(chosen) < len(grew):
             some = grew[np.linspace(0, len(grew), min(most_steps, len(grew)), endpoint=False).astype(np.int64)]
-            chunk.sample = np.stack([offset[some], seen[some]], axis=1)
+            chunk.sample = np.stack([offset[some], chunk_time[some]], axis=1)
     return chunk
 
 

@@ -82,14 +82,14 @@ def class_of(values: Ints, exact: Ints, bits: int) -> Ints:
     return np.where((place < len(exact)) & (closer < ends), closer, ends)
 
 
-def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
-    """Number of records (`n`) of each `pane` that came while the stream time of their `chunk` alone was `seen` (ms).
+def counted(panes: Panes, pane: Ints, chunk_time: Ints, chunk: Ints, offset: Ints | None) -> pa.Table:
+    """Number of records (`n`) of each `pane` that came at each `chunk_time`, the stream time of their chunk alone (ms).
 
     Rows are in the order of their chunks; `offset` is the offset of the first record. Without offsets a batch is taken
     in timestamp order, so that no record comes after a later one of the batch. Beyond `PLACES` times of a slice
     neighbouring times are merged, and count as the latest one; so do short-lived times among more than FEW_ROWS.
     """
-    starts = _stretches(seen if offset is not None else None, chunk)
+    starts = _stretches(chunk_time if offset is not None else None, chunk)
     ends = np.append(starts[1:], len(chunk))
     sizes = ends - starts
     low, high = (np.minimum.reduceat(pane, starts), np.maximum.reduceat(pane, starts)) if len(starts) else (pane, pane)
@@ -104,13 +104,13 @@ def counted(panes: Panes, pane: Ints, seen: Ints, chunk: Ints, offset: Ints | No
             np.concatenate([one, other]) for one, other in zip((alone, low[alone], sizes[alone]), parts, strict=True)
         )
     first = None if offset is None else offset[starts[where]]
-    return _table(chunk[starts[where]], which, n, first, None if offset is None else seen[ends[where] - 1])
+    return _table(chunk[starts[where]], which, n, first, None if offset is None else chunk_time[ends[where] - 1])
 
 
 def counted_combined(
     panes: Panes,
     pane: Ints,
-    seen: Ints,
+    chunk_time: Ints,
     chunk: Ints,
     offset: Ints | None,
     open_rows: tuple[Ints, Ints, Ints],
@@ -124,44 +124,45 @@ def counted_combined(
     """
     among = _Range.of(open_rows[0], open_rows[1], panes.width_ms)
     parts = [_table(*among.cells(*open_rows), None, None)]
-    if len(seen) and int(seen.max()) >= int(panes.first_window(pane.min())) + panes.windows.size_ms:
-        late = np.flatnonzero(seen >= panes.first_window(pane) + panes.windows.size_ms)
-        parts.append(counted(panes, pane[late], seen[late], chunk[late], None if offset is None else offset[late]))
+    if len(chunk_time) and int(chunk_time.max()) >= int(panes.first_window(pane.min())) + panes.windows.size_ms:
+        late = np.flatnonzero(chunk_time >= panes.first_window(pane) + panes.windows.size_ms)
+        first = None if offset is None else offset[late]
+        parts.append(counted(panes, pane[late], chunk_time[late], chunk[late], first))
         back = late[is_open[late]]
         place, which, n = among.cells(chunk[back], pane[back])
         parts.append(_table(place, which, -n, None, None))
     return pa.concat_tables(parts)
 
 
-def _table(chunk: Ints, pane: Ints, n: Ints, offset: Ints | None, seen: Ints | None) -> pa.Table:
+def _table(chunk: Ints, pane: Ints, n: Ints, offset: Ints | None, chunk_time: Ints | None) -> pa.Table:
     return pa.table(
         {
             "chunk": chunk,
             "offset": np.zeros(len(chunk), np.int64) if offset is None else offset,
-            "seen": np.full(len(chunk), NEVER, np.int64) if seen is None else seen,
+            "chunk_time": np.full(len(chunk), NEVER, np.int64) if chunk_time is None else chunk_time,
             "pane": pane,
             "n": n,
         }
     )
 
 
-def _stretches(seen: Ints | None, chunk: Ints) -> Ints:
-    """The places where stretches of rows begin: rows of one chunk that have `seen` one time, if that is given."""
+def _stretches(chunk_time: Ints | None, chunk: Ints) -> Ints:
+    """The places where stretches of rows begin: rows of one chunk with one `chunk_time`, if that is given."""
     if not len(chunk):
         return np.zeros(0, np.int64)
     # Chunks are numbered in the order of the rows.
     chunks = np.unique(np.searchsorted(chunk, np.arange(chunk[0], chunk[-1] + 1)))
-    if seen is None:
+    if chunk_time is None:
         return chunks
-    if len(seen) <= FEW_ROWS:
-        starts = np.union1d(chunks, np.flatnonzero(seen[1:] != seen[:-1]) + 1)
+    if len(chunk_time) <= FEW_ROWS:
+        starts = np.union1d(chunks, np.flatnonzero(chunk_time[1:] != chunk_time[:-1]) + 1)
         if len(starts) <= PLACES:
             return starts
-    some = np.linspace(0, len(seen), PLACES, endpoint=False).astype(np.int64)
+    some = np.linspace(0, len(chunk_time), PLACES, endpoint=False).astype(np.int64)
     ends = np.append(chunks[1:], len(chunk))
     # Time grows within a chunk: a binary search finds where each of these times began.
     began = [
-        low + np.searchsorted(seen[low:high], seen[some[(some >= low) & (some < high)]])
+        low + np.searchsorted(chunk_time[low:high], chunk_time[some[(some >= low) & (some < high)]])
         for low, high in zip(chunks, ends, strict=True)
     ]
     return np.unique(np.concatenate([chunks, *began]))

@@ -12,7 +12,7 @@ from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.operator import Operator
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.map_filter import SEEN
+from tidegate.kernel.rows.map_filter import CLOSING_TIME
 from tidegate.kernel.state.state import State
 from tidegate.spec.columns import DELETED, TIMESTAMP
 
@@ -38,4 +38,4 @@ def _changes(layout: Layout, batch: Batch) -> pa.Table:
         kept = {name: pc.if_else(deleted, pa.scalar(None, column.type), column) for name, column in values.items()}
         columns |= kept | {TIMESTAMP: records["ts"], DELETED: deleted}
     rows = as_schema(pa.table(columns), layout.result_schema)
-    return rows.append_column(SEEN, records["seen"]) if layout.op.buffers_by_stream_time else rows
+    return rows.append_column(CLOSING_TIME, records["closing_time"]) if layout.op.buffers_by_stream_time else rows

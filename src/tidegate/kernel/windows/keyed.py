@@ -129,13 +129,15 @@ def _emitted(
 def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens: Opens) -> tuple[list[pa.Table], _Late]:
     """The rows that the keys of a part emit, and its late records: (place in `part.records`, start, end)."""
     loaded = part.load()
-    rows, updates, late, seen = _apply_records(layout, loaded, part.records, batch)
+    rows, updates, late, closing_times = _apply_records(layout, loaded, part.records, batch)
     entries = loaded.entries
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens.before))
         began = prior_values.of(layout, updates, batch.made)
         begins = prior_values.begin_again(layout, updates, batch.made)
-        entries = keyed_strict_bound.check(layout, state, open_before, updates, began, begins, seen, loaded.aside)
+        entries = keyed_strict_bound.check(
+            layout, state, open_before, updates, began, begins, closing_times, loaded.aside
+        )
     out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     if layout.op.emits != "updates":
         ends = ints(rows["end"])
@@ -175,12 +177,17 @@ def _apply_records(
         mine, stored_codes = mine.filter(pa.array(at_once.rest_stored)), stored_codes[at_once.rest_stored]
         place = np.flatnonzero(at_once.rest)
         records, new = records.take(pa.array(place)), new[place]
-    rows, updates, late, seen = _one_by_one(layout, mine, stored_codes, records, new, batch)
+    rows, updates, late, closing_times = _one_by_one(layout, mine, stored_codes, records, new, batch)
     rows = concat_tables([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
     late = [(int(place[i]), start, end) for i, start, end in late]
     if at_once is None:
-        return rows, updates.table, late, seen
-    return rows, _in_order(layout, updates, place, at_once), sorted(late + at_once.late, key=itemgetter(0)), seen
+        return rows, updates.table, late, closing_times
+    return (
+        rows,
+        _in_order(layout, updates, place, at_once),
+        sorted(late + at_once.late, key=itemgetter(0)),
+        closing_times,
+    )
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,7 @@ def _one_by_one(
         began = prior_values_of_made(layout, aggregates, keys, updates)
         batch.made = MadeWindows(began, made_again(layout, keys, emitted))
     record = np.array([update.record for update in emitted], np.int64)
-    return rows, _Updates(aggregates.table(keys, emitted), record), late, ints(records["seen"])[record]
+    return rows, _Updates(aggregates.table(keys, emitted), record), late, ints(records["closing_time"])[record]
 
 
 def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.AtOnce) -> pa.Table:
@@ -247,8 +254,8 @@ def _replay(
     wanted = layout.op.emits != "final" or layout.op.buffer is not None
     witness: dict[int, int] = {}  # one record of each key, for its key columns
     late: _Late = []
-    times, seen = ints(records["ts"]).tolist(), ints(records["seen"]).tolist()
-    for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, seen, strict=True)):
+    times, closing_times = ints(records["ts"]).tolist(), ints(records["closing_time"]).tolist()
+    for i, (code, ts, now) in enumerate(zip(codes.tolist(), times, closing_times, strict=True)):
         witness.setdefault(code, i)
         entries = by_key.setdefault(code, Entries())
         changed, dropped = kind.apply(windows, entries, ts, windows.open_from_ms(now), _Adder(aggregates, i))

@@ -40,7 +40,7 @@ def _closed_to(layout: Layout, records: pa.Table) -> pa.Table:
     """Each record once for every time window that was closed for it, with `start` and `end` (ms)."""
     panes = layout.panes
     pane = panes.pane(ints(records["ts"]))
-    last_closed = panes.first_open(ints(records["seen"])) - panes.windows.advance_ms
+    last_closed = panes.first_open(ints(records["closing_time"])) - panes.windows.advance_ms
     found = window_table.expand(
         layout, records, panes.first_window(pane), np.minimum(last_closed, panes.last_window(pane))
     )

@@ -42,19 +42,19 @@ def apply(
     windows = layout.op.windows
     assert isinstance(windows, SessionWindows)
     members = _members(layout, stored, records)
-    seen = np.concatenate((np.full(len(stored_codes), NEVER), ints(records["seen"])))
+    closing_time = np.concatenate((np.full(len(stored_codes), NEVER), ints(records["closing_time"])))
     start, end = ints(members["start"]), ints(members["end"])
-    stretch, in_order = stretches(windows, np.concatenate((stored_codes, codes)), start, end, seen)
+    stretch, in_order = stretches(windows, np.concatenate((stored_codes, codes)), start, end, closing_time)
     if in_order.any():
         members, stretch = members.filter(pa.array(~in_order)), stretch[~in_order]
     return _merged(layout, members, stretch), in_order[: len(stored_codes)], in_order[len(stored_codes) :]
 
 
-def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen: Ints) -> tuple[Ints, Flags]:
+def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, closing_time: Ints) -> tuple[Ints, Flags]:
     """The stretch of each member, and flags of the members whose key must be taken in order.
 
-    A member is a stored session or a record; `codes` number the keys. `seen` is the stream time at a record's arrival,
-    NEVER for a stored session. Stretches are numbered from 0.
+    A member is a stored session or a record; `codes` number the keys. `closing_time` is the stream time that decides
+    which sessions are closed for a record, NEVER for a stored session. Stretches are numbered from 0.
     """
     low = int(start.min())
     span = int(end.max()) - low + 1
@@ -65,7 +65,7 @@ def stretches(windows: SessionWindows, codes: Ints, start: Ints, end: Ints, seen
     begins, reach = own + (start - low), own + (end - low)
     order = radix_sort.argsort(begins)
     own, begins, reach = own[order], begins[order], reach[order]
-    now: Any = seen[order]
+    now: Any = closing_time[order]
     furthest = np.maximum.accumulate(reach)
     before = np.concatenate((own[:1] - 1, furthest[:-1]))
     joins = (before >= own) & (begins - before <= windows.inactivity_gap_ms)

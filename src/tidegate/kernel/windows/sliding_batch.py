@@ -86,7 +86,7 @@ def apply(layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Tabl
     ts, starts = ints(records["ts"]), ints(stored["start"])
     if d > _ROOM or int(ts.max()) > MAX_MS - 2 * d - 2:
         return None
-    open_from: Any = windows.open_from_ms(ints(records["seen"]))  # type: ignore[arg-type]
+    open_from: Any = windows.open_from_ms(ints(records["closing_time"]))  # type: ignore[arg-type]
     too_late = ts + d < open_from
     rest = np.zeros(int(key.max()) + 1, np.bool_)
     # The earliest end of a record's windows: of its left window, or of the window of all early records.

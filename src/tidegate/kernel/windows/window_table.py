@@ -288,17 +288,17 @@ def _entries(layout: Layout, batch: Batch) -> tuple[pa.Table | None, int]:
     records = batch.records()
     if records is None:
         return None, 0
-    ts, seen = ints(records["ts"]), ints(records["seen"])
+    ts, closing_time = ints(records["ts"]), ints(records["closing_time"])
     windows = layout.op.windows
     if isinstance(windows, BatchWindows):
         # The window of the stream time that the record sees is always open.
-        current = seen // windows.size_ms * windows.size_ms
+        current = closing_time // windows.size_ms * windows.size_ms
         return expand(layout, records, current, current), 0
     if isinstance(windows, UnlimitedWindows):
         start = np.full(len(ts), windows.start_ms)
         return expand(layout, records, start, np.where(ts >= windows.start_ms, start, start - 1)), 0
     first, last = layout.panes.first_window(layout.panes.pane(ts)), layout.panes.last_window(ts)
-    first_open = np.maximum(layout.panes.first_open(seen), first)
+    first_open = np.maximum(layout.panes.first_open(closing_time), first)
     late = int(layout.panes.closed(first, last, first_open).sum())
     return expand(layout, records, first_open, last), late
 
