@@ -27,8 +27,8 @@ from benchmarks.measure import Digest, digest, finished, progress_of
 from benchmarks.options import arguments, save, say, session, versions
 from benchmarks.workloads.tumbling import OURS
 from benchmarks.wrapped import wrapped
-from tidegate.runtime.spark import attach
-from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark import map_step, stateful_step
+from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.raw import Counts
 from tidegate.runtime.spark.worker import garbage
 from tidegate.runtime.spark.worker.processor import StageProcessor
@@ -44,13 +44,13 @@ class Unspared:
     pack: Packer
 
     def __call__(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterable[tuple[int, bytes]]:
-        with patch.object(attach, "spare_modules", put_back):
+        with patch.object(map_step, "spare_modules", put_back):
             yield from self.pack(batches, counts)
 
 
 class UnsparedProcessor(StageProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
-        with patch.object(attach, "spare_modules", put_back):
+        with patch.object(stateful_step, "spare_modules", put_back):
             yield from super().handleInputRows(key, rows, timerValues)
 
 

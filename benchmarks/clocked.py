@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
-from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.raw import Counts, RowDecoder
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.state import SparkStore

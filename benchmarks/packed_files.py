@@ -41,9 +41,9 @@ def measured(path: str) -> tuple[float, int]:
     from tidegate.kernel.exchange.decoding import read
     from tidegate.kernel.rows.layout import Layout
     from tidegate.plan import operation
-    from tidegate.runtime.spark.attach import Packer
     from tidegate.runtime.spark.files.columnar import Files
     from tidegate.runtime.spark.files.listed import PATH
+    from tidegate.runtime.spark.map_step import Packer
     from tidegate.runtime.spark.raw import Counts
 
     pa.set_cpu_count(1)

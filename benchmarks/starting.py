@@ -27,7 +27,7 @@ from benchmarks.options import say
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
 from tidegate.plan import operation
-from tidegate.runtime.spark.attach import SparkStage
+from tidegate.runtime.spark.stateful_step import SparkStage
 from tidegate.runtime.spark.worker.processor import StageProcessor
 
 STARTED = """
@@ -39,7 +39,7 @@ class Handle:
 udf = CPickleSerializer().loads(sys.stdin.buffer.read())
 udf.__self__._stateful_processor.init(Handle())
 """
-KERNEL = "import pandas, tidegate.runtime.spark.worker.state, tidegate.runtime.spark.attach\n"
+KERNEL = "import pandas, tidegate.runtime.spark.worker.state, tidegate.runtime.spark.to_spark\n"
 
 
 def processor() -> bytes:

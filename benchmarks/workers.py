@@ -25,7 +25,7 @@ STEPS = {
     "pyarrow": "import pyarrow",
     "pyarrow.compute": "import pyarrow.compute",
     "pandas": "import pandas",
-    "the map step": "import tidegate.runtime.spark.attach",
+    "the map step": "import tidegate.runtime.spark.to_spark",
     "the stateful step": "import tidegate.runtime.spark.worker.state",
 }
 """The imports of a worker, in order."""

@@ -11,8 +11,8 @@ from unittest.mock import patch
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.contestant import Contestant
-from tidegate.runtime.spark import attach, flow
-from tidegate.runtime.spark.attach import Packer
+from tidegate.runtime.spark import flow, to_spark
+from tidegate.runtime.spark.map_step import Packer
 
 
 def wrapped(contestant: Contestant, pack: Callable[[Packer], Any], processor: Callable[..., Any]) -> Contestant:
@@ -23,7 +23,7 @@ def wrapped(contestant: Contestant, pack: Callable[[Packer], Any], processor: Ca
 
     def frame(spark: SparkSession, files: Path) -> DataFrame:
         # The plan keeps the functions that these names have while it is made.
-        with patch.object(attach, "flow", wrapped_flow), patch.object(flow, "StageProcessor", processor):
+        with patch.object(to_spark, "flow", wrapped_flow), patch.object(flow, "StageProcessor", processor):
             return contestant.frame(spark, files)
 
     return replace(contestant, frame=frame)

@@ -41,4 +41,4 @@ SMALL = Tuning(
     list_rows=2,
     part_bytes=700,
 )
-"""On Spark: `attach.to_df(table.node, tuning=SMALL)`."""
+"""On Spark: `to_spark.to_df(table.node, tuning=SMALL)`."""

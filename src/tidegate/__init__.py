@@ -543,8 +543,8 @@ def drain(
     drained(table, location_of(checkpoint, "checkpoint"), write, row_ids)
 
 
-def _attach(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:
-    from tidegate.runtime.spark.attach import to_df
+def _to_spark(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:
+    from tidegate.runtime.spark.to_spark import to_df
 
     return to_df(table, row_ids=row_ids, text_of_times=text_of_times)
 
@@ -555,11 +555,11 @@ def _check_frame(stream: Stream, deleted: str | None = None) -> DataFrame:
             f"`source` is {in_one_line(stream.frame)} ({type(stream.frame).__name__}), not the name of an input to be "
             "bound later, and a Spark DataFrame needs pyspark. Run: pip install 'tidegate[spark]'"
         )
-    from tidegate.runtime.spark.attach import check_frame
+    from tidegate.runtime.spark.inputs import check_frame
 
     return check_frame(stream, deleted)
 
 
 # Spark is imported only when there is a DataFrame: the kernel and the driver run without it.
-_frames.attach = _attach
+_frames.to_spark = _to_spark
 _frames.check_frame = _check_frame

@@ -35,8 +35,8 @@ from hostile.truths import AnyTruth, truth_of
 from spark.replay import observed
 from spark.session import builder
 from tidegate import Window
-from tidegate.runtime.spark.attach import to_df
 from tidegate.runtime.spark.checkpoints import draining
+from tidegate.runtime.spark.to_spark import to_df
 
 if TYPE_CHECKING:
     from hostile.topics import Topics

@@ -25,9 +25,9 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import DEFAULT
 from tidegate.plan import operation
-from tidegate.runtime.spark.attach import Packer
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, TASK, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
+from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.raw import Counts
 from tidegate.spec.columns import START
 

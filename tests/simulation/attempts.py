@@ -11,7 +11,7 @@ import pyarrow as pa
 from simulation.stores import Calls, Died, Handle, KernelStore, Version, Wrong
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage
-from tidegate.runtime.spark.attach import SparkStage
+from tidegate.runtime.spark.stateful_step import SparkStage
 from tidegate.runtime.spark.tasks import task_numbers
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.wire import ROWS, WHOLE_ROWS, outgoing

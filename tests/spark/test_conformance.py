@@ -31,7 +31,7 @@ from seeds import FEW_ON_SPARK
 from sizes import SMALL
 from spark.replay import Replay, Replayed, collect, structs_as_dicts, table_of, with_offsets
 from tidegate.kernel.tuning import Tuning
-from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.to_spark import to_df
 
 pytestmark = pytest.mark.spark
 

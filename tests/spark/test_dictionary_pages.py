@@ -21,11 +21,11 @@ from sizes import SMALL
 from tidegate.kernel.exchange import decoding
 from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import operation
-from tidegate.runtime.spark.attach import Packer
 from tidegate.runtime.spark.files import dictionary_pages
 from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.dictionary_pages import of_numbers
 from tidegate.runtime.spark.files.listed import PATH
+from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.raw import Counts
 
 WORDS = st.none() | st.sampled_from(["", "a", "é", "ab" * 40, "key-1", "key-2"]) | st.text(max_size=5)

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sizes import SMALL
 from spark.replay import Replay, Row
-from tidegate.runtime.spark.attach import to_df
+from tidegate.runtime.spark.to_spark import to_df
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ from tidegate.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-attach: Callable[[Plan, bool, bool], DataFrame]
+to_spark: Callable[[Plan, bool, bool], DataFrame]
 """Applies a plan to the DataFrames its streams are bound to, and returns the DataFrame of its rows.
 
 The flags: whether rows have ids, and whether their times are text.

@@ -75,10 +75,10 @@ class Result:
             query = final.to_df().writeStream.outputMode("append").format("console").start()
             ```
         """
-        return attached(self, row_ids)
+        return frame_of(self, row_ids)
 
 
-def attached(result: Result, row_ids: bool, *, text_of_times: bool = False) -> DataFrame:
+def frame_of(result: Result, row_ids: bool, *, text_of_times: bool = False) -> DataFrame:
     """The rows of `Result.to_df`; `text_of_times`: with `window` and `timestamp` as text, as JSON shows them."""
     for stream in inputs_of(result.node):
         if stream.frame is None:
@@ -86,4 +86,4 @@ def attached(result: Result, row_ids: bool, *, text_of_times: bool = False) -> D
                 f"The stream {stream.name!r} is not bound to a DataFrame. Use tg.stream(dataframe, ...), "
                 "or run the topology in tidegate.testing.TopologyTestDriver."
             )
-    return frames.attach(result.node, row_ids, text_of_times)
+    return frames.to_spark(result.node, row_ids, text_of_times)

@@ -24,7 +24,7 @@ MODULES = (
     "pandas",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "tidegate.runtime.spark.attach",
+    "tidegate.runtime.spark.to_spark",
     "tidegate.runtime.spark.worker.state",
 )
 """Modules that every worker would import at its first task."""

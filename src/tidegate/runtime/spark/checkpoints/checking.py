@@ -15,9 +15,9 @@ from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.time.idle import Idle
 from tidegate.kernel.upgrade import compatibility, description
 from tidegate.plan import Node, Operation, Stream, graph, operation
-from tidegate.runtime.spark.attach import laid_out
 from tidegate.runtime.spark.checkpoints.reading import memories
 from tidegate.runtime.spark.session.given import check_session
+from tidegate.runtime.spark.to_spark import laid_out
 from tidegate.spec.upgrade import Change, Upgrade, other_operators
 
 

@@ -17,9 +17,9 @@ from tidegate.dsl import Result
 from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import DONE
-from tidegate.runtime.spark.attach import to_df
 from tidegate.runtime.spark.checkpoints.reading import memories
 from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.to_spark import to_df
 
 _MOST_BATCHES = 3
 """One that was planned before, one that begins the drain and one that ends it."""

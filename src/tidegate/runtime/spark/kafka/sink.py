@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 from tidegate.arguments import options_of
 from tidegate.dsl import Result
 from tidegate.dsl.checks import check_column, check_columns, check_name
-from tidegate.dsl.result import attached
+from tidegate.dsl.result import frame_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
@@ -181,7 +181,7 @@ def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> t
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
     op = operation(table.node)
     joined = with_row_ids(op) is not None
-    frame = attached(table, joined, text_of_times=text_of_times)
+    frame = frame_of(table, joined, text_of_times=text_of_times)
     named = dict.fromkeys(("output", *public_key(op.key), "window"))
     identity = [name for name in named if name in frame.columns]
     _check(frame, given or [])

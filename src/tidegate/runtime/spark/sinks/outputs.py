@@ -16,8 +16,8 @@ from tidegate.arguments import is_one_of
 from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateWarning, in_one_line
 from tidegate.plan import LateRecords, Outputs, Plan, Stream, describe, operation, windows_of
-from tidegate.runtime.spark.attach import to_df
 from tidegate.runtime.spark.frames.names import col
+from tidegate.runtime.spark.to_spark import to_df
 from tidegate.spec.columns import WINDOW, public_key
 from tidegate.spec.windows import SessionWindows
 
