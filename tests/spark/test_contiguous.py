@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from spark.replay import Replay, schema_of
 from tidegate.runtime.spark.frames import contiguous
+from tidegate.runtime.spark.frames.contiguous import Origin, repeats_offsets
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -39,7 +40,7 @@ def topic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def reads_contiguously(frame: DataFrame, partition: str = "value", offset: str = "timestamp") -> bool:
-    return contiguous.reads_contiguously(frame, partition, offset)
+    return Origin.of(frame, partition, offset).contiguous
 
 
 KEEPING: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -82,18 +83,29 @@ def test_columns_of_other_names(topic: Callable[..., DataFrame]) -> None:
     assert not reads_contiguously(renamed, "p", "nothing")
 
 
-@pytest.mark.filterwarnings("error")
 def test_numbers_of_partitions_are_those_of_one_topic(topic: Callable[..., DataFrame]) -> None:
-    assert not reads_contiguously(topic(None))
+    assert Origin.of(topic(), "value", "timestamp") == Origin(("clicks",), contiguous=True)
+    assert Origin.of(topic(None), "value", "timestamp") == Origin()
     several = topic("clicks,views")
-    with pytest.warns(tg.TidegateWarning, match=r"reads the topics 'clicks,views', and its column .value. has the par"):
-        assert not reads_contiguously(several)
+    assert Origin.of(several, "value", "timestamp") == Origin(("clicks", "views"), several=True)
     # The code that the warning recommends.
     named = several.withColumn("topic", F.lit("clicks")).withColumn("value", F.concat_ws("-", "topic", "value"))
-    assert not reads_contiguously(named)
+    assert Origin.of(named, "value", "timestamp") == Origin()
 
 
 @pytest.mark.filterwarnings("error")
+def test_partitions_of_several_topics_have_a_warning(topic: Callable[..., DataFrame]) -> None:
+    def count(frame: DataFrame) -> None:
+        time = F.col("timestamp")
+        records = frame.select("value", time.cast("long").alias("offset"), time.alias("ts"), F.lit("A").alias("k"))
+        stream = tg.stream(records, key="k", timestamp="ts", partition="value", offset="offset")
+        stream.group_by_key().count().to_df()
+
+    count(topic("clicks"))
+    with pytest.warns(tg.TidegateWarning, match=r"reads the topics 'clicks,views', and its column .value. has the par"):
+        count(topic("clicks,views"))
+
+
 def test_a_union_of_two_topics_has_the_partitions_of_both(topic: Callable[..., DataFrame]) -> None:
     clicks, views = topic("clicks"), topic("views")
     renamed = clicks.select(F.col("timestamp").alias("o"), F.col("value").alias("p"))
@@ -108,14 +120,12 @@ def test_a_union_of_two_topics_has_the_partitions_of_both(topic: Callable[..., D
         (renamed.union(views), "p", "o"),
     ]
     for frame, partition, offset in unions:
-        with pytest.warns(
-            tg.TidegateWarning, match=rf"reads the topics 'clicks,views', and its column '{partition}' has"
-        ):
-            assert not contiguous.reads_contiguously(frame, partition, offset)
+        assert Origin.of(frame, partition, offset) == Origin(("clicks", "views"), several=True)
     # One topic in two ways, and the code that the warning recommends.
     named = [each.select(F.concat_ws("-", F.lit("t"), "value").alias("value"), "timestamp") for each in (clicks, views)]
     for fine in (clicks.where("value > 1").union(clicks.where("value < 1")), named[0].union(named[1])):
-        assert not reads_contiguously(fine)
+        found = Origin.of(fine, "value", "timestamp")
+        assert (found.several, found.contiguous) == (False, False)
 
 
 def test_other_sources_promise_nothing(spark: SparkSession) -> None:
@@ -123,7 +133,7 @@ def test_other_sources_promise_nothing(spark: SparkSession) -> None:
     assert not reads_contiguously(rate)
     static = spark.createDataFrame([(0, 0)], "value int, timestamp long")
     assert not reads_contiguously(static)
-    assert not contiguous.reads_contiguously(rate, None, None)
+    assert Origin.of(rate, None, None) == Origin()
 
 
 SCHEMA = schema_of(user=pa.string())
@@ -207,8 +217,8 @@ ONCE: dict[str, Callable[[DataFrame], DataFrame]] = {
 @pytest.mark.parametrize("name", [*REPEATING, *ONCE])
 def test_frames_whose_tasks_may_read_one_offset(spark: SparkSession, name: str) -> None:
     frame = (REPEATING | ONCE)[name](spark.readStream.format("rate").load())
-    assert contiguous.repeats_offsets(frame, "value", "timestamp") == (name in REPEATING)
-    assert not contiguous.repeats_offsets(frame, "value", None)
+    assert repeats_offsets(frame, "value", "timestamp") == (name in REPEATING)
+    assert not repeats_offsets(frame, "value", None)
 
 
 def test_a_union_of_two_views_of_one_source(spark: SparkSession, tmp_path: Path) -> None:

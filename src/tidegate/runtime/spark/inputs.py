@@ -13,16 +13,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, warn
 from tidegate.kernel.exchange.decoding import read
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.plan import Node, Operation, Stream
 from tidegate.runtime.spark.flow import Input
-from tidegate.runtime.spark.frames import contiguous, order
+from tidegate.runtime.spark.frames import order
 from tidegate.runtime.spark.frames.arrow import arrow_schema, as_spark_reads
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
+from tidegate.runtime.spark.frames.contiguous import Origin, repeats_offsets
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.map_step import Packer
@@ -83,20 +84,31 @@ def reading_stream(op: Operation, branch: Stream, observed: Counter[str]) -> Ope
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
     if branch.raw is not None:
         return _of_raw(op, branch, observed)
-    is_contiguous = contiguous.reads_contiguously(frame, branch.partition, branch.offset)
+    origin = Origin.of(frame, branch.partition, branch.offset)
+    if origin.several:
+        _warn_several_topics(origin.topics, branch.partition)
     # Each question to Spark's process takes time, and nothing repeats offsets in an unbroken stretch.
-    repeats = not is_contiguous and contiguous.repeats_offsets(frame, branch.partition, branch.offset)
+    repeats = not origin.contiguous and repeats_offsets(frame, branch.partition, branch.offset)
     if op.stream.is_source:
         columns = _read_columns(op, frame)
         schema = _schema(op, frame, columns)
         if as_one := order.packs(op.stream, frame):
             columns = _with_one_order(op.stream, columns)
-        return OperatorInput(frame, columns, schema, as_one, contiguous=is_contiguous, repeats=repeats)
+        return OperatorInput(frame, columns, schema, as_one, contiguous=origin.contiguous, repeats=repeats)
     columns = {name: col(name) for name in frame.columns} | wall_clock(op, WALL_CLOCK)
     raw = _schema(op, frame, columns)
     schema = read(op, branch, raw.empty_table()).schema
-    unbound = branch.unbound
-    return OperatorInput(frame, columns, schema, branch=unbound, contiguous=is_contiguous, repeats=repeats, given=raw)
+    read_by = OperatorInput(frame, columns, schema, contiguous=origin.contiguous, repeats=repeats)
+    return replace(read_by, branch=branch.unbound, given=raw)
+
+
+def _warn_several_topics(topics: tuple[str, ...], partition: str | None) -> None:
+    warn(
+        f"The source reads the topics {','.join(topics)!r}, and its column {partition!r} has the partitions of all "
+        "of them: records of partition 0 of one topic and of another count as records of one partition, so they "
+        "can be late by each other, and no slow one is waited for. Use tg.kafka.source, or "
+        f'df.withColumn("{partition}", F.concat_ws("-", "topic", "{partition}")).'
+    )
 
 
 def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> OperatorInput:

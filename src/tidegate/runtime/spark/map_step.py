@@ -30,7 +30,7 @@ class Packer:
     row_decoder: RowDecoder | None = None
     """Decodes records into rows; None if Spark hands over rows."""
     contiguous: bool = False
-    """Whether a task reads an unbroken stretch of each partition (runtime.spark.frames.contiguous)."""
+    """Whether a task reads an unbroken stretch of each partition (`runtime.spark.frames.contiguous`)."""
     given: pa.Schema | None = None
     """The types of rows from Spark in front of steps, with timestamps in UTC; None if there are no such rows."""
 

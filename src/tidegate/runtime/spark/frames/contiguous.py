@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tidegate.errors import warn
 from tidegate.runtime.spark.frames.declared import is_streaming
 
 SOURCES = ("kafka",)
@@ -30,28 +30,31 @@ _MULTIPLIES = ("Generate", "Expand")
 """Nodes that make several rows of one: explode, stack, unpivot."""
 
 
-def reads_contiguously(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
-    """Whether one task of `frame` reads an unbroken stretch of each partition. False where nothing is known.
+@dataclass(frozen=True)
+class Origin:
+    """Where the columns for partition and offset of a DataFrame come from. All is empty where nothing is known.
 
-    Warns if the partitions are those of several topics, which number them alike.
+    topics      the names, or patterns, of the topics whose own columns they are
+    several     whether these may be several topics, which number their partitions alike
+    contiguous  whether one task reads an unbroken stretch of each partition
     """
-    if partition is None or offset is None or not is_streaming(frame):
-        return False
-    try:
-        plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
-        sources = _sources(plan, _output(plan, partition), _output(plan, offset))
-        read = dict.fromkeys(topic for source in sources if source is not None for topic in _topics(source))
-    except (AttributeError, NotImplementedError, Py4JError, PySparkException):
-        return False  # Spark Connect shows no plan, and another version may show it otherwise
-    topics = [topic for _, topic, _ in read]
-    if len(topics) > 1 or any(pattern for *_, pattern in read):
-        warn(
-            f"The source reads the topics {','.join(topics)!r}, and its column {partition!r} has the partitions of all "
-            "of them: records of partition 0 of one topic and of another count as records of one partition, so they "
-            "can be late by each other, and no slow one is waited for. Use tg.kafka.source, or "
-            f'df.withColumn("{partition}", F.concat_ws("-", "topic", "{partition}")).'
-        )
-    return len(sources) == len(topics) == 1 and sources[0] is not None and not any(pattern for *_, pattern in read)
+
+    topics: tuple[str, ...] = ()
+    several: bool = False
+    contiguous: bool = False
+
+    @classmethod
+    def of(cls, frame: DataFrame, partition: str | None, offset: str | None) -> Origin:
+        if partition is None or offset is None or not is_streaming(frame):
+            return cls()
+        try:
+            plan = getattr(frame, "_jdf").queryExecution().analyzed()  # noqa: B009 - Spark has no public way
+            sources = _sources(plan, _output(plan, partition), _output(plan, offset))
+            read = dict.fromkeys(topic for source in sources if source is not None for topic in _topics(source))
+        except (AttributeError, NotImplementedError, Py4JError, PySparkException):
+            return cls()  # Spark Connect shows no plan, and another version may show it otherwise
+        several = len(read) > 1 or any(pattern for *_, pattern in read)
+        return cls(tuple(topic for _, topic, _ in read), several, len(sources) == len(read) == 1 and not several)
 
 
 def repeats_offsets(frame: DataFrame, partition: str | None, offset: str | None) -> bool:
