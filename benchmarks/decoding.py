@@ -22,7 +22,8 @@ from benchmarks.in_turns import medians
 from benchmarks.inputs import FIRST_MS
 from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.kafka.source import STAMP, decoded_stream
+from tidegate.runtime.spark.kafka.reading import STAMP
+from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.raw import Counts
 
 ROWS = {"smoke": 10_000, "default": 2_000_000, "full": 10_000_000}

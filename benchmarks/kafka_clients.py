@@ -24,7 +24,7 @@ from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.peers.over_kafka import BROKER, BROKER_JVM, connector
 from benchmarks.peers.topics import PARTITIONS
 from benchmarks.records_of_results import KEY, rows, seconds, to_nothing
-from tidegate.runtime.spark.kafka.source import CONSUMER
+from tidegate.runtime.spark.kafka.subscription import CONSUMER
 
 ROWS = {"smoke": 10_000, "default": 1_000_000, "full": 5_000_000}
 FEW = 1_000

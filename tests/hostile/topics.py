@@ -15,7 +15,7 @@ import tidegate as tg
 from hostile import files
 from hostile.case import Case, Row, Source
 from hostile.scenario import Scenario
-from tidegate.runtime.spark.kafka.source import TAKEN
+from tidegate.runtime.spark.kafka.reading import TAKEN
 
 CONSUMERS = ("spark", "librdkafka")
 PATIENCE_S = 60

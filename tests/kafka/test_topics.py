@@ -23,7 +23,7 @@ from kafka.broker import Broker
 from kafka.client import Client, Record
 from spark.replay import Row, collect, observed
 from spark.test_example import load
-from tidegate.runtime.spark.kafka.source import CONSUMER
+from tidegate.runtime.spark.kafka.subscription import CONSUMER
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 

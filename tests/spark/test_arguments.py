@@ -35,7 +35,7 @@ def without(flags: dict[str, Any], call: Callable[..., Any]) -> Callable[..., An
 def calls(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Call]:
     """Calls by name, each with arguments that it takes."""
     records = spark.createDataFrame([], RECORDS)
-    module = import_module("tidegate.runtime.spark.kafka.source")
+    module = import_module("tidegate.runtime.spark.kafka.subscription")
     monkeypatch.setattr(module, "_loaded", lambda *_: records)
     (tmp_path / "a.json").write_text('{"k": "A", "ts": "2026-01-01T00:00:00Z", "v": 1}\n')
     counts = tg.stream(records.withColumnRenamed("timestamp", "ts"), key="topic", timestamp="ts").group_by_key().count()

@@ -168,7 +168,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     require_pyspark("advise kafka://...")
     import pyspark
 
-    from tidegate.runtime.spark.kafka.source import META
+    from tidegate.runtime.spark.kafka.reading import META
     from tidegate.runtime.spark.session.config import PACKAGES, connector
 
     given = [setting for setting in parsed.conf if setting.startswith("spark.jars")]

@@ -25,8 +25,9 @@ from tidegate.plan import RESULT_COLUMNS, Changelog, check_there
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.frames.names import check_apart, col, free
 from tidegate.runtime.spark.kafka.formats import Json
+from tidegate.runtime.spark.kafka.reading import TOMBSTONE
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
-from tidegate.runtime.spark.kafka.source import TOMBSTONE, KafkaTable, changes_table
+from tidegate.runtime.spark.kafka.source import KafkaTable, changes_table
 from tidegate.runtime.spark.raw import without_faults
 from tidegate.runtime.spark.schemas.avro import Field, Schema
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder

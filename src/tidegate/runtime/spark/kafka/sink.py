@@ -19,7 +19,7 @@ from tidegate.plan import Operation, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text, is_json
 from tidegate.runtime.spark.kafka.registered import Registered, bound
-from tidegate.runtime.spark.kafka.source import check_connector, check_servers
+from tidegate.runtime.spark.kafka.subscription import check_connector, check_servers
 from tidegate.spec.columns import OURS, public_key
 from tidegate.spec.columns import ROW_ID as RECORDS
 
