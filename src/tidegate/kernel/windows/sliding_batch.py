@@ -1,15 +1,7 @@
 """Sliding windows of many keys at once, for keys whose records find no window closed.
 
-The windows of such a key follow from the times of its records alone, in any order of arrival (SEMANTICS 3): a window
-ends with each record ([0, difference] for all early records), and a window begins after each record if another record
-falls in it. A window holds all records between its bounds. The records of earlier batches in a new window are in one
-stored window: the last that begins no later, if its newest record is not older than the new window.
-
-    difference 4        records 10, 13, 15        windows [6, 10] [9, 13] [11, 15] [14, 18]
-
-So windows are sorted numbers, and their contents are ranges of records sorted by time. A range no longer than the
-difference is the end of one block of that length and the beginning of the next, so two running aggregates give all
-windows.
+The windows of such a key follow from the times of its records alone, in any order of arrival (SEMANTICS 3): they are
+ranges of records (`windows.sliding_ranges`), and running aggregates give the state of each.
 
 A record that finds some of its windows closed makes other windows. Its key, and a key whose stored windows may come
 from such a record, goes to `sliding.apply`, record by record.
@@ -29,22 +21,29 @@ from tidegate.kernel.aggregates.ordered import CollectList, First, Last
 from tidegate.kernel.columns import radix_sort
 from tidegate.kernel.columns.arrays import Flags, Ints, array, concat_tables, ints
 from tidegate.kernel.columns.groups import Groups
-from tidegate.kernel.columns.runs import expanded, first_of_run, run_starts
+from tidegate.kernel.columns.runs import expanded, first_of_run
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.results import marked_live
 from tidegate.kernel.suppress import prior_values
 from tidegate.kernel.time.stream_time import running_max
+from tidegate.kernel.windows.sliding_ranges import (
+    AFTER_ALL,
+    ROOM,
+    STORED,
+    Axis,
+    Contents,
+    Pieces,
+    Shape,
+    base_of,
+    index_of,
+    irregular_keys,
+)
 from tidegate.spec.windows import SlidingWindows
 
-_ROOM = 2**61
-_AFTER_ALL = 2**62
-"""After every record of a batch."""
 _SKETCHES = 4_096
 """Windows that are merged at a time if the state of each is a list."""
-_STORED = -1
-"""Before every record of a batch."""
 
 
 def applies(layout: Layout, batch: Batch) -> bool:
@@ -84,19 +83,19 @@ def apply(layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Tabl
     key = Groups.of(np.concatenate((stored_codes, codes))).number
     stored_codes, codes = key[: len(stored_codes)], key[len(stored_codes) :]
     ts, starts = ints(records["ts"]), ints(stored["start"])
-    if d > _ROOM or int(ts.max()) > MAX_MS - 2 * d - 2:
+    if d > ROOM or int(ts.max()) > MAX_MS - 2 * d - 2:
         return None
     open_from: Any = windows.open_from_ms(ints(records["closing_time"]))  # type: ignore[arg-type]
     too_late = ts + d < open_from
     rest = np.zeros(int(key.max()) + 1, np.bool_)
     # The earliest end of a record's windows: of its left window, or of the window of all early records.
     rest[codes[~too_late & (np.maximum(ts, d) < open_from)]] = True
-    axis = _Axis.of(
+    axis = Axis.of(
         d, len(rest), np.concatenate((stored_codes, codes[~too_late])), np.concatenate((starts, ts[~too_late]))
     )
     if axis is None:
         return None
-    rest[_irregular(axis, stored, stored_codes, ts[~too_late], codes[~too_late], open_from[~too_late])] = True
+    rest[irregular_keys(axis, stored, stored_codes, ts[~too_late], codes[~too_late], open_from[~too_late])] = True
     late = [(int(i), int(ts[i]), int(ts[i]) + d) for i in np.flatnonzero(too_late & ~rest[codes])]
 
     mine = np.flatnonzero(~rest[stored_codes])
@@ -108,8 +107,8 @@ def apply(layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Tabl
     if not len(theirs):
         none = np.zeros(0, np.int64)
         return AtOnce(kept, kept.slice(0, 0), none, none, none, rest[stored_codes], rest[codes], late)
-    contents = _Contents(d, axis.at(codes[theirs], ts[theirs]), order, ts[theirs] < d)
-    shape = _Shape.of(contents, axis, stored_codes[mine], starts[mine], ints(kept["ts"]), codes[theirs], ts[theirs])
+    contents = Contents(d, axis.at(codes[theirs], ts[theirs]), order, ts[theirs] < d)
+    shape = Shape.of(contents, axis, stored_codes[mine], starts[mine], ints(kept["ts"]), codes[theirs], ts[theirs])
     states = _States.of(layout, kept, records.take(pa.array(theirs)))
     try:
         after = _rows(layout, states, contents, shape)
@@ -120,200 +119,6 @@ def apply(layout: Layout, stored: pa.Table, stored_codes: Ints, records: pa.Tabl
     untouched = kept.filter(pa.array(shape.untouched))
     rows = concat_tables([untouched, after.select(stored.schema.names)]) if untouched.num_rows else after
     return AtOnce(rows, updates, arrived[made.record], made.step, made.place, rest[stored_codes], rest[codes], late)
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """All keys on one time axis; the stretches of two keys are further apart than windows reach."""
-
-    difference: int
-    offset: Ints
-    """The offset of each key: its times plus the offset are places on the axis."""
-
-    @classmethod
-    def of(cls, difference: int, keys: int, key: Ints, times: Ints) -> _Axis | None:
-        """The axis of keys with these times; None if the stretches are too long for one axis."""
-        low, high = np.full(keys, MAX_MS), np.full(keys, -1)
-        np.minimum.at(low, key, times)
-        np.maximum.at(high, key, times)
-        low = np.minimum(low, high)
-        margin = 2 * (difference + 2)
-        if float((high - low).astype(np.float64).sum()) + 2.0 * margin * keys > _ROOM:
-            return None
-        span = high - low + 2 * margin
-        return cls(difference, np.cumsum(span) - span - low + margin)
-
-    def at(self, key: Ints, times: Any) -> Ints:
-        """The places of these times of these keys."""
-        places: Ints = self.offset[key] + times
-        return places
-
-
-def _has(ordered: Ints, places: Ints) -> Flags:
-    """Whether each place is among `ordered`."""
-    found: Flags = _place(ordered, places) >= 0
-    return found
-
-
-def _place(ordered: Ints, places: Ints) -> Ints:
-    """The index of each place in `ordered`, -1 if it is not there."""
-    if not len(ordered):
-        return np.full(len(places), -1)
-    at = np.minimum(np.searchsorted(ordered, places), len(ordered) - 1)
-    return np.where(ordered[at] == places, at, -1)
-
-
-def _base(stored: Ints, reaches: Ints, places: Ints) -> Ints:
-    """The stored window with all older records of a window at each place; -1 for none."""
-    found = np.searchsorted(stored, places, side="right") - 1
-    return np.where(np.append(reaches, _STORED)[found] >= places, found, -1)
-
-
-def _next(ordered: Ints, places: Ints) -> Ints:
-    """The first of `ordered` behind each place, `_AFTER_ALL` if there is none."""
-    return np.append(ordered, _AFTER_ALL)[np.searchsorted(ordered, places, side="right")]
-
-
-def _irregular(axis: _Axis, stored: pa.Table, stored_codes: Ints, ts: Ints, codes: Ints, open_from: Ints) -> Ints:
-    """The keys whose stored windows differ from the windows that the times of their records make.
-
-    Only windows that records of the batch can meet are checked; they are not older than two differences. While the
-    window of the early records is open, no record has found a window closed.
-    """
-    d, keys = axis.difference, len(axis.offset)
-    first, opened = np.full(keys, MAX_MS), np.full(keys, -1)
-    np.minimum.at(first, codes, ts)
-    np.maximum.at(opened, codes, open_from)
-    asked = (first < MAX_MS) & (opened > d)
-    # Early records have no windows of their own that would show their times.
-    near = asked & (first <= 3 * d)
-    of_near = stored_codes[near[stored_codes]]
-    rows = np.flatnonzero((asked & ~near)[stored_codes])
-    if not len(rows):
-        return of_near
-    stored_codes, starts, newest = stored_codes[rows], ints(stored["start"])[rows], ints(stored["ts"])[rows]
-    start = axis.at(stored_codes, starts)
-    order = radix_sort.argsort(start)
-    stored_codes, start, newest = stored_codes[order], start[order], axis.at(stored_codes, newest)[order]
-    end, low = start + d, axis.at(stored_codes, first[stored_codes] - 2 * d)
-    known = newest == end
-    times, of_times = end[known], stored_codes[known]
-    before = np.searchsorted(times, end, side="right") - 1
-    wrong = (before < 0) | (np.append(times, _AFTER_ALL)[before] != newest) | ~(known | _has(times, start - 1))
-    follows = _next(times, times) <= times + 1 + d
-    alone = follows & ~_has(start, times + 1) & (times >= axis.at(of_times, first[of_times] - 2 * d))
-    return np.concatenate((of_near, stored_codes[wrong & (start > low)], of_times[alone]))
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The records of the batch by key and time, records of one instant in order of arrival."""
-
-    difference: int
-    at: Ints
-    arrival: Ints
-    early: Flags
-
-    @property
-    def block(self) -> Ints:
-        """The block number of each record."""
-        return self.at // (self.difference + 1)
-
-    def block_starts(self) -> Ints:
-        """The first record of each block that has one."""
-        return run_starts(self.block)
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """The windows that the batch touches, by key and start.
-
-    place       place of its start on the axis; `start` and `newest` are times (ms)
-    base        the stored window that it begins with, -1 for none; `own`: whether it is that stored window
-    low, high   its records: from `low` to before `high`
-    after_old   whether it begins right after a record of an earlier batch
-    """
-
-    place: Ints
-    start: Ints
-    newest: Ints
-    base: Ints
-    own: Flags
-    low: Ints
-    high: Ints
-    after_old: Flags
-    stored: Ints
-    """The place of the start of each stored window; `reaches`: the place of its newest record."""
-    reaches: Ints
-    untouched: Flags
-    """Flags of the stored windows that the batch does not touch."""
-
-    @classmethod
-    def of(
-        cls, contents: _Contents, axis: _Axis, stored_codes: Ints, starts: Ints, newest: Ints, codes: Ints, ts: Ints
-    ) -> _Shape:
-        d, at = contents.difference, contents.at
-        stored, reach = axis.at(stored_codes, starts), axis.at(stored_codes, newest)
-
-        first = first_of_run(at)
-        times = at[first]
-        lefts = axis.at(codes[first], np.maximum(ts[first] - d, 0))
-        rights = times + 1
-        rights = rights[(_next(times, times) <= rights + d) | (_base(stored, reach, rights) >= 0)]
-        old = np.unique(reach)
-        after_old = old[_next(times, old) <= old + 1 + d] + 1
-        place = np.unique(np.concatenate((stored, lefts, rights, after_old)))
-        own = _place(stored, place)
-        low, high = np.searchsorted(at, place), np.searchsorted(at, place + d, side="right")
-        touched = (own < 0) | (high > low)
-        untouched = np.ones(len(stored), np.bool_)
-        untouched[own[touched & (own >= 0)]] = False
-        place, own, low, high = place[touched], own[touched], low[touched], high[touched]
-        base = np.where(own >= 0, own, _base(stored, reach, place))
-        some = high > low
-        offset = np.where(
-            some, np.append(axis.offset[codes], 0)[low], np.append(axis.offset[stored_codes], 0)[np.maximum(base, -1)]
-        )
-        newest = np.maximum(np.where(some, at[high - 1], _STORED), np.append(reach, _STORED)[base])
-        begins, whole = _has(after_old, place), (stored, reach, untouched)
-        return cls(place, place - offset, newest - offset, base, own >= 0, low, high, begins, *whole)
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """The records of windows: a block from `suffix` on, and the next one through `prefix`; -1 for none."""
-
-    suffix: Ints
-    prefix: Ints
-
-    @classmethod
-    def of(cls, contents: _Contents, shape: _Shape) -> _Pieces:
-        block, length = contents.block, contents.difference + 1
-        first, last = shape.place // length, (shape.place + contents.difference) // length
-        some = shape.high > shape.low
-        suffix = some & (np.append(block, -1)[shape.low] == first)
-        prefix = some & (block[shape.high - 1] == last) & (last != first)
-        return cls(np.where(suffix, shape.low, -1), np.where(prefix, shape.high - 1, -1))
-
-    def most(self, contents: _Contents, values: Ints) -> Ints:
-        """The largest of the values (from 0 to the number of records) in each window; -1 if it has no record."""
-        n, number = len(values) + 1, np.cumsum(first_of_run(contents.block))
-        up, down = number * n, (int(number[-1]) - number) * n
-        prefixes = np.maximum.accumulate(values + up) - up
-        suffixes = (np.maximum.accumulate((values + down)[::-1]))[::-1] - down
-        return np.maximum(
-            np.where(self.suffix >= 0, suffixes[self.suffix], -1), np.where(self.prefix >= 0, prefixes[self.prefix], -1)
-        )
-
-    def latest(self, contents: _Contents) -> Ints:
-        """The arrival of the last record of each window; -1 for none."""
-        return self.most(contents, contents.arrival)
-
-    def earliest(self, contents: _Contents) -> Ints:
-        """The arrival of the first record of each window; `_AFTER_ALL` for none."""
-        n = len(contents.arrival) - 1
-        found = self.most(contents, n - contents.arrival)
-        return np.where(found >= 0, n - found, _AFTER_ALL)
 
 
 @dataclass(frozen=True)
@@ -332,7 +137,7 @@ class _States:
             layout, stored.num_rows, concat_tables([stored.select(names), lifted]) if stored.num_rows else lifted
         )
 
-    def heads(self, shape: _Shape) -> dict[str, Any]:
+    def heads(self, shape: Shape) -> dict[str, Any]:
         """Key and bounds of the windows."""
         some = shape.high > shape.low
         row = pa.array(np.where(some, self.stored + shape.low, shape.base))
@@ -347,10 +152,10 @@ class _States:
         return [array(self.rows[name]) for name in names]
 
 
-def _rows(layout: Layout, states: _States, contents: _Contents, shape: _Shape) -> pa.Table:
+def _rows(layout: Layout, states: _States, contents: Contents, shape: Shape) -> pa.Table:
     """The touched windows after the batch: (key, start, end, ts, state), none of them `deleted`."""
     columns = states.heads(shape) | {"ts": pa.array(shape.newest)}
-    pieces = _Pieces.of(contents, shape)
+    pieces = Pieces.of(contents, shape)
     ordered = any(acc.merges is None for acc in layout.accumulators)
     by_arrival = _by_arrival(contents) if ordered else np.zeros(0, np.int64)
     for acc, names in zip(layout.accumulators, layout.states, strict=True):
@@ -367,27 +172,25 @@ def _rows(layout: Layout, states: _States, contents: _Contents, shape: _Shape) -
     return marked_live(pa.table(columns))
 
 
-def _by_arrival(contents: _Contents) -> Ints:
+def _by_arrival(contents: Contents) -> Ints:
     """The record with each arrival number."""
     records = np.empty_like(contents.arrival)
     records[contents.arrival] = np.arange(len(records))
     return records
 
 
-def _one(
-    acc: Accumulator, states: _States, contents: _Contents, shape: _Shape, pieces: _Pieces, by_arrival: Ints
-) -> Ints:
+def _one(acc: Accumulator, states: _States, contents: Contents, shape: Shape, pieces: Pieces, by_arrival: Ints) -> Ints:
     """The row of `states` that has the first, or the last, value of each window."""
     if isinstance(acc, Last):
         latest = pieces.latest(contents)
         return np.where(latest >= 0, states.stored + by_arrival[latest], shape.base)
     earliest = pieces.earliest(contents)
-    record = by_arrival[np.where(earliest < _AFTER_ALL, earliest, 0)]
+    record = by_arrival[np.where(earliest < AFTER_ALL, earliest, 0)]
     return np.where(shape.base >= 0, shape.base, states.stored + record)
 
 
 def _merged(
-    acc: Accumulator, state: list[pa.Array], stored: int, contents: _Contents, shape: _Shape, pieces: _Pieces
+    acc: Accumulator, state: list[pa.Array], stored: int, contents: Contents, shape: Shape, pieces: Pieces
 ) -> list[pa.Array]:
     """The state of each window, merged from its base, the end of a block and the beginning of the next block."""
     n, starts = len(contents.at), contents.block_starts()
@@ -421,14 +224,14 @@ def _merged_slice(acc: Accumulator, every: list[pa.Array], parts: Ints) -> list[
     return acc.merge_runs([column.take(flat) for column in every], np.cumsum(sizes) - sizes)
 
 
-def _flat(states: _States, contents: _Contents, shape: _Shape) -> tuple[Ints, Ints]:
+def _flat(states: _States, contents: Contents, shape: Shape) -> tuple[Ints, Ints]:
     """The rows of `states` by window: its base, then its records by arrival; and the place of each window's first."""
     sizes = shape.high - shape.low
     window = np.repeat(np.arange(len(sizes)), sizes)
     record = expanded(shape.low, sizes, 1)
     based = np.flatnonzero(shape.base >= 0)
     rows = np.concatenate((shape.base[based], states.stored + record))
-    arrival = np.concatenate((np.full(len(based), _STORED), contents.arrival[record]))
+    arrival = np.concatenate((np.full(len(based), STORED), contents.arrival[record]))
     order = np.lexsort((arrival, np.concatenate((based, window))))
     sizes = sizes + (shape.base >= 0)
     return rows[order], np.cumsum(sizes) - sizes
@@ -449,7 +252,7 @@ class _Made:
     place: Ints
 
     @classmethod
-    def of(cls, contents: _Contents, shape: _Shape, window: Ints, record: Ints, step: Ints) -> _Made:
+    def of(cls, contents: Contents, shape: Shape, window: Ints, record: Ints, step: Ints) -> _Made:
         early = contents.early[_by_arrival(contents)[record]]
         step = np.where(early & (shape.start[window] == 0), LEFT, step)
         # A regular record updates windows from the last to the first, an early one from the first to the last.
@@ -459,7 +262,7 @@ class _Made:
 
 @dataclass(frozen=True)
 class _Creations:
-    """The record (by arrival) and step that made each touched window; `record` is `_STORED - 1` for stored windows."""
+    """The record (by arrival) and step that made each touched window; `record` is `STORED - 1` for stored windows."""
 
     record: Ints
     step: Ints
@@ -467,29 +270,29 @@ class _Creations:
     """Whether the record made the window both as its left window and as the right one of the record before."""
 
     @classmethod
-    def of(cls, contents: _Contents, shape: _Shape, earliest: Ints) -> _Creations:
+    def of(cls, contents: Contents, shape: Shape, earliest: Ints) -> _Creations:
         first = first_of_run(contents.at)
-        times, arrival = contents.at[first], np.append(contents.arrival[first], _AFTER_ALL)
-        before = np.where(shape.after_old, _STORED, arrival[_place(times, shape.place - 1)])
-        left = arrival[_place(times, shape.place + contents.difference)]
-        content = np.where(shape.base >= 0, _STORED, earliest)
-        right = np.where(before < _AFTER_ALL, np.maximum(before, content), _AFTER_ALL)
+        times, arrival = contents.at[first], np.append(contents.arrival[first], AFTER_ALL)
+        before = np.where(shape.after_old, STORED, arrival[index_of(times, shape.place - 1)])
+        left = arrival[index_of(times, shape.place + contents.difference)]
+        content = np.where(shape.base >= 0, STORED, earliest)
+        right = np.where(before < AFTER_ALL, np.maximum(before, content), AFTER_ALL)
         record = np.minimum(right, left)
         zero = shape.start == 0
         record = np.where(zero, np.minimum(record, earliest), record)
         step = np.where(left == record, LEFT, np.where(before == record, OWN_RIGHT, PREVIOUS_RIGHT))
-        both = ~shape.own & (left == right) & (left < _AFTER_ALL) & ~zero
-        return cls(np.where(shape.own, _STORED - 1, record), step, both)
+        both = ~shape.own & (left == right) & (left < AFTER_ALL) & ~zero
+        return cls(np.where(shape.own, STORED - 1, record), step, both)
 
 
 def _updates(
-    layout: Layout, states: _States, contents: _Contents, shape: _Shape, after: pa.Table
+    layout: Layout, states: _States, contents: Contents, shape: Shape, after: pa.Table
 ) -> tuple[pa.Table, _Made]:
     """The emitted updates, with `deleted`: the last of each window, or every update."""
     if layout.op.emits == "final":
         none = np.zeros(0, np.int64)
         return after.slice(0, 0), _Made(none, none, none)
-    pieces = _Pieces.of(contents, shape)
+    pieces = Pieces.of(contents, shape)
     created = _Creations.of(contents, shape, pieces.earliest(contents))
     if layout.op.every_update:
         return _every_update(layout, states, contents, shape, created)
@@ -501,7 +304,7 @@ def _updates(
 
 
 def _every_update(
-    layout: Layout, states: _States, contents: _Contents, shape: _Shape, created: _Creations
+    layout: Layout, states: _States, contents: Contents, shape: Shape, created: _Creations
 ) -> tuple[pa.Table, _Made]:
     """A row for each record of each window since its creation, and a row for each copied window."""
     flat, starts = _flat(states, contents, shape)
@@ -509,7 +312,7 @@ def _every_update(
     window = np.repeat(np.arange(len(sizes)), sizes)
     is_record = flat >= states.stored
     of_batch = np.maximum(flat - states.stored, -1)
-    record = np.where(is_record, np.append(contents.arrival, _STORED)[of_batch], _STORED)
+    record = np.where(is_record, np.append(contents.arrival, STORED)[of_batch], STORED)
     since = created.record[window]
     has_update = is_record & (record >= since)
     # The row of a copy has the aggregate of the records before its creation.
@@ -531,7 +334,7 @@ def _every_update(
     return marked_live(pa.table(columns)), _Made.of(contents, shape, of, made_by, step)
 
 
-def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
+def _twice(contents: Contents, shape: Shape, created: _Creations) -> Flags:
     """Flags of the windows made twice: as the right one of the record before, then as the left one. Both rows leave.
 
     The record before lies one instant before the window. A window that begins no earlier than one difference before
@@ -544,10 +347,10 @@ def _twice(contents: _Contents, shape: _Shape, created: _Creations) -> Flags:
         return twice
     low = np.searchsorted(contents.at, at[asked] - d - 1)
     high = np.searchsorted(contents.at, at[asked] - 1)
-    arrival = np.append(contents.arrival, _AFTER_ALL)
+    arrival = np.append(contents.arrival, AFTER_ALL)
     earliest = np.minimum.reduceat(arrival, np.stack((low, high), axis=1).ravel())[::2]
     met = (high > low) & (earliest < created.record[asked])
     begins = np.searchsorted(shape.stored, at[asked]) > np.searchsorted(shape.stored, at[asked] - d)
-    met |= np.where(shape.after_old[asked], begins, _base(shape.stored, shape.reaches, at[asked] - d - 1) >= 0)
+    met |= np.where(shape.after_old[asked], begins, base_of(shape.stored, shape.reaches, at[asked] - d - 1) >= 0)
     twice[asked[met]] = True
     return twice
