@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns import radix_sort
-from tidegate.kernel.columns.arrays import Ints
+from tidegate.kernel.columns.arrays import Ints, array, concat_tables
 from tidegate.kernel.columns.fixed_length import MOST_BYTES, as_fixed, as_strings, one_length
 
 _PACKED = 62
@@ -82,3 +82,15 @@ def far_apart(column: pa.Array, at: Ints) -> pa.Array:
     if not length or length * len(at) > MOST_BYTES:
         return column.take(pa.array(at))
     return as_strings(as_fixed(column, length).take(pa.array(at)), column.type)
+
+
+def in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table:
+    """The rows of all tables as one table, in `order` if there is one; frees `tables`."""
+    rows = concat_tables(tables)
+    tables.clear()
+    columns = {}
+    for name in rows.schema.names:
+        column = array(rows[name])
+        rows = rows.drop_columns([name])
+        columns[name] = column if order is None else far_apart(column, order)
+    return pa.table(columns)

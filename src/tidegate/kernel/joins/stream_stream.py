@@ -6,34 +6,38 @@ Records that stay open are stored (`joins.open_records`).
 
 A self-join has one store if both copies of a record close at one time (`StreamStreamJoin._once`).
 
-Rows are ordered by the record at which they leave; at one record first rows of closing records, then its pairs, then
-its own null-joined row.
+Rows leave in the order of `joins.leaving_order`, where the next operator or a test asks for an order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.instants import later_ms
-from tidegate.kernel.columns.arrays import Flags, Ints, array, as_schema, concat_tables, ints, some_rows
+from tidegate.kernel.columns.arrays import Flags, Ints, as_schema, concat_tables, ints, some_rows
 from tidegate.kernel.columns.hash64 import HALF_BITS
-from tidegate.kernel.columns.sorting import by_columns, by_several, far_apart
+from tidegate.kernel.columns.sorting import in_one_piece
 from tidegate.kernel.exchange.batch import Batch, JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
+from tidegate.kernel.joins.leaving_order import (
+    At,
+    Part,
+    arrivals_of,
+    in_leaving_order,
+    order_of_closing,
+    order_of_pairs,
+)
 from tidegate.kernel.joins.matching import Records, in_order, pairs
 from tidegate.kernel.joins.open_records import Closing, OpenRecords
 from tidegate.kernel.joins.table_rows import shown_rows
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.results import serial
 from tidegate.kernel.state.copies import distinct
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.state import State
@@ -41,17 +45,8 @@ from tidegate.kernel.state.tables import OPEN_LEFT, OPEN_RIGHT
 from tidegate.spec.joined import StreamStream
 from tidegate.spec.windows import LEFT, RIGHT, JoinWindows
 
-_CLOSES, _PAIR, _OWN = 0, 1, 2
-"""The rows that leave at a record, in this order: closing records, its pairs, its own null-joined row."""
-
 _BEFORE_ALL = -(2**62)
 """The arrival of the first closing record: closing records are read last, but came before all others."""
-
-_At = tuple[Records, Ints]
-"""Some records of a side: all its records, and the places of some in them."""
-
-_Part = tuple[pa.Table, pa.Table | None]
-"""Rows that leave, and their sort columns if rows leave in order."""
 
 
 @dataclass
@@ -95,7 +90,7 @@ class StreamStreamJoin(JoinOperator):
         if self._orders:
             collected = list(parts)
             if collected:
-                yield _in_order(collected)
+                yield in_leaving_order(collected)
             del collected
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
@@ -162,7 +157,7 @@ class StreamStreamJoin(JoinOperator):
 
     def _parts(
         self, batch: JoinBatch, kept: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closes_at: int
-    ) -> Iterator[_Part]:
+    ) -> Iterator[Part]:
         """The rows of the batch; then `staying` has the records that stay open."""
         arrivals, preserved = None, [side for side in (LEFT, RIGHT) if self._joined.preserves(side)]
         for _ in batch.by_hash():
@@ -170,7 +165,7 @@ class StreamStreamJoin(JoinOperator):
             for side, late in enumerate(_late(self._joined, came)):
                 self.report_late(batch, side, came[side], late)
             if self._orders:
-                arrivals = _arrivals(came, doubled=self._joined.self_join)
+                arrivals = arrivals_of(came, doubled=self._joined.self_join)
             sides = self._sides(kept, came, batch.closed_to, closes_at)
             yield from self._pairs(sides)
             yield from (
@@ -199,7 +194,7 @@ class StreamStreamJoin(JoinOperator):
             return left, _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
         return left, self._side(kept, own, RIGHT, closed_to, closes_at)
 
-    def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[_Part]:
+    def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[Part]:
         """Rows of pairs; `matched` of a preserved side is complete when all parts are taken."""
         windows, (left, right), preserves = self._joined.windows, sides, self._joined.preserves
         meeting = ((LEFT, left.own, right.own), (LEFT, left.stored, right.own), (RIGHT, right.stored, left.own))
@@ -211,16 +206,16 @@ class StreamStreamJoin(JoinOperator):
                 if preserves(1 - side):
                     other.matched[partners] = True
                 both = (mine.records, rows), (other.records, partners)
-                order = _order_of_pairs(*both) if self._orders else None
+                order = order_of_pairs(*both) if self._orders else None
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
         self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_to: int, closes_at: int
-    ) -> _Part:
+    ) -> Part:
         """Rows of records that close without a partner: their own values and timestamp, nulls of the other side."""
         records, at, order = one.records, _unmatched(one, closed_to, closes_at), None
         if arrivals is not None:
-            order = _order_of_closing(self.layout, records, side, at, arrivals)
+            order = order_of_closing(self.layout, records, side, at, arrivals)
         mine = records.rows.take(pa.array(at))
         both = (mine, None) if side == LEFT else (None, mine)
         return joined_rows(self.layout, mine, both, records.times[at]), order
@@ -266,7 +261,7 @@ class StreamStreamJoin(JoinOperator):
         del rows
         order = in_order(hashes, mine.times)
         records = Records(
-            _in_one_piece(parts, order),
+            in_one_piece(parts, order),
             layout.keys,
             hashes.take(order),
             mine.times.take(order),
@@ -314,7 +309,7 @@ class StreamStreamJoin(JoinOperator):
                 stretches.append((start, end, numbers))
             flags.append(matched)
             end += len(at)
-        rows = _in_one_piece(tables) if tables else self.layout.of_side(side).schema.empty_table()
+        rows = in_one_piece(tables) if tables else self.layout.of_side(side).schema.empty_table()
         nothing = np.zeros(0, np.int64)
         stored = self._stored(
             side,
@@ -346,18 +341,6 @@ def _forget_all(stored: OpenRecords) -> None:
         stored.forget(start)
 
 
-def _in_one_piece(tables: list[pa.Table], order: Ints | None = None) -> pa.Table:
-    """The rows of all tables as one table, in `order` if there is one; frees `tables`."""
-    rows = concat_tables(tables)
-    tables.clear()
-    columns = {}
-    for name in rows.schema.names:
-        column = array(rows[name])
-        rows = rows.drop_columns([name])
-        columns[name] = column if order is None else far_apart(column, order)
-    return pa.table(columns)
-
-
 def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
     """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
     late = []
@@ -373,15 +356,6 @@ def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, F
 def _distinct(hashes: Ints) -> Ints:
     """The distinct upper halves of hashes whose upper halves ascend: records are found by them."""
     return distinct(hashes >> HALF_BITS << HALF_BITS)
-
-
-def _arrivals(came: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
-    """The closing times of the records of the batch, in order, and the number of places per record."""
-    if doubled:
-        return came[LEFT].closing_times, 2
-    places = np.concatenate([one.places for one in came])
-    closing_times = np.concatenate([one.closing_times for one in came])
-    return closing_times[np.argsort(places)], 1
 
 
 def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
@@ -452,10 +426,7 @@ def _store(stored: OpenRecords, staying: _Staying, windows: JoinWindows, side: i
             stored.opened_from(start, closes_at - reach_ms + 1)
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _joined_rows(layout: Layout, left: _At, right: _At) -> pa.Table:
+def _joined_rows(layout: Layout, left: At, right: At) -> pa.Table:
     """Rows of pairs: the key, the values of both, and the later timestamp."""
     mine, theirs = (_values(layout, records, at) for records, at in (left, right))
     keys = left[0].rows.select(layout.keys).take(pa.array(left[1]))
@@ -467,56 +438,3 @@ def _values(layout: Layout, records: Records, at: Ints) -> pa.Table:
     """All columns of the records at these places but those of the key."""
     names = [name for name in records.rows.schema.names if name not in layout.keys]
     return pa.table({name: records.rows[name].take(pa.array(at)) for name in names})
-
-
-# -- the order in which rows leave -----------------------------------------------------------------------------------
-
-
-def _order_of_pairs(one: _At, other: _At) -> pa.Table:
-    """The sort columns of pairs: a record's pairs leave by (timestamp, arrival) of the partner that came before it."""
-    (records, rows), (others, partners) = one, other
-    places, theirs = records.arrived[rows], others.arrived[partners]
-    later = places > theirs
-    return pa.table(
-        {
-            "place": np.maximum(places, theirs),
-            "what": np.full(len(rows), _PAIR),
-            "time": np.where(later, others.times[partners], records.times[rows]),
-            "arrival": np.minimum(places, theirs),
-        }
-    )
-
-
-def _order_of_closing(
-    layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]
-) -> pa.Table:
-    """The sort columns of null-joined rows: records close by (timestamp, right before left, key bytes, arrival)."""
-    closing_times, each = arrivals
-    closes, places = records.closes(rows), records.arrived[rows]
-    at_once = (places >= 0) & (records.closing_times[rows] >= closes)
-    columns: dict[str, Any] = {
-        "place": np.where(at_once, places, np.searchsorted(closing_times, closes, side="left") * each),
-        "what": np.where(at_once, _OWN, _CLOSES),
-        "time": records.times[rows],
-        "side": np.full(len(rows), 1 - number),
-    }
-    keys = records.rows.select(layout.keys).take(pa.array(rows))
-    if layout.sorts:
-        # A key without a type yet has the type of the other side's key.
-        known = {name: not pa.types.is_null(keys[name].type) for name in layout.keys}
-        columns |= {name: serial(keys[name]) if known[name] else keys[name] for name in layout.keys}
-    columns["arrival"] = places
-    return pa.table(columns)
-
-
-def _in_order(parts: list[_Part]) -> pa.Table:
-    """The rows of all parts in the order in which they leave."""
-    by = pa.concat_tables([order for _, order in parts if order is not None], promote_options="default")
-    keys = [one.name for one in by.schema if one.name.startswith("k:") and not pa.types.is_null(one.type)]
-    names = [name for name in ("place", "what", "time", "side", *keys, "arrival") if name in by.schema.names]
-    if keys:
-        order = ints(by_columns(by.select(names)))
-    else:
-        # Pairs have no side; they are no rows of records that close.
-        order = by_several([ints(pc.fill_null(by[name], 0)) for name in names])
-    return _in_one_piece([rows for rows, _ in parts], order)
