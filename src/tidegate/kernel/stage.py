@@ -21,8 +21,9 @@ from tidegate.instants import MAX_MS
 from tidegate.kernel import outputs
 from tidegate.kernel.choice import operator_of
 from tidegate.kernel.exchange import to_stream
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.exchange.blobs import Blob
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.inspect import pending
 from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout

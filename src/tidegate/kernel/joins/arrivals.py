@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS
 from tidegate.kernel.columns.arrays import Flags, Ints, ints
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.spec.windows import LEFT, RIGHT

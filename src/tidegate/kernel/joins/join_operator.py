@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import Flags, Ints
-from tidegate.kernel.exchange.batch import JoinBatch
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, Progress, arrived, with_progress
 from tidegate.kernel.joins.table_rows import shown_schema
 from tidegate.kernel.operator import Operator

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns.arrays import Ints, as_schema, ints, with_column
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.record_times import arrival_times, known_times

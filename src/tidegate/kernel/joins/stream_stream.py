@@ -21,7 +21,8 @@ from tidegate.instants import later_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, as_schema, concat_tables, ints, some_rows
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.sorting import in_one_piece
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.joins.arrivals import Arrived, arrived
 from tidegate.kernel.joins.join_operator import JoinOperator
 from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_columns

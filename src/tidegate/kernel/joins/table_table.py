@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tidegate.instants import MAX_MS, earlier_ms
 from tidegate.kernel.columns.arrays import Flags, Ints, concat_tables
-from tidegate.kernel.exchange.batch import Batch, JoinBatch
+from tidegate.kernel.exchange.batch import Batch
+from tidegate.kernel.exchange.join_batch import JoinBatch
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator
