@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 
 from tidegate.errors import DefinitionError, TidegateError
 from tidegate.runtime.spark.sinks import Delta
-from tidegate.runtime.spark.sinks.delta_table import DeltaTarget, Files
+from tidegate.runtime.spark.sinks.delta_files import Files
+from tidegate.runtime.spark.sinks.delta_table import DeltaTarget
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Written
 from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.staging import Staged

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark.sinks.delta_table import package as of_delta
+from tidegate.runtime.spark.sinks.delta_files import package as of_delta
 from tidegate.runtime.spark.sinks.postgres import package as of_postgres
 
 

@@ -7,11 +7,8 @@ the table. Tasks put large batches aside as Parquet files below the table, in a 
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import Column
 from pyspark.sql.types import ArrayType, BinaryType, DecimalType, MapType, StructType
@@ -30,6 +26,7 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError,
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.sinks.delta_files import Files, at_hand, package, remove
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows, number_of, quoted
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
@@ -94,17 +91,6 @@ class Delta:
         found = DeltaTarget(location_of(self.path, "path"), self.name, rows, options)
         found.make([check_column(each, "partition_by") for each in by])
         return found
-
-
-def package() -> Any:
-    """The package `deltalake`; raises TidegateError if it is not there."""
-    try:
-        import deltalake
-    except ImportError as error:
-        raise TidegateError(
-            "tg.sinks.delta needs the package deltalake: pip install 'tidegate[delta]', on the driver and the workers."
-        ) from error
-    return deltalake
 
 
 class DeltaTarget(Target):
@@ -293,7 +279,7 @@ class DeltaTarget(Target):
             if not self.rows.upserts and self._is_of_another(table, batch.query):
                 raise self.refuse_another()
             try:
-                with self._at_hand(rows) as files:
+                with at_hand(self._path, self._options, rows.aside) as files:
                     self._commit(table, batch, rows, files)
             except deltalake.exceptions.CommitFailedError:
                 # Another query has changed the table in between.
@@ -337,58 +323,9 @@ class DeltaTarget(Target):
         merge = merge.when_matched_delete(predicate=gone).when_matched_update(values)
         merge.when_not_matched_insert(values, predicate=f"NOT {gone}").execute()
 
-    @contextmanager
-    def _at_hand(self, rows: Staged) -> Iterator[list[Path]]:
-        """The files that tasks put aside, on a disk of the driver: deltalake must not read a store while it writes."""
-        if "://" not in self._path:
-            yield [Path(self._path, name) for name in rows.aside]
-            return
-        fs = _file_system(self._path, self._options)
-        with tempfile.TemporaryDirectory(prefix="tidegate-sink-") as folder:
-            files = [Path(folder, Path(name).name) for name in rows.aside]
-            for name, file in zip(rows.aside, files, strict=True):
-                with fs.open_input_file(name) as source, file.open("wb") as copy:
-                    shutil.copyfileobj(source, copy)
-            yield files
-
     def _clean(self, query: str) -> None:
         """Remove rows that tasks of this query put aside; an attempt that still writes there is in no receipt."""
-        folder = self._folder(query)
-        local = Path(self._path) / folder
-        if local.is_dir():
-            shutil.rmtree(local, ignore_errors=True)
-        elif "://" in self._path:
-            _file_system(self._path, self._options).delete_dir(folder)
-
-
-@dataclass(frozen=True)
-class Files:
-    """A folder below a table, in which each attempt of a task has a file of its own."""
-
-    table: str
-    folder: str
-    options: tuple[tuple[str, str], ...]
-    schema: pa.Schema
-
-    def open(self) -> _File:
-        return _File(self)
-
-
-class _File:
-    def __init__(self, place: Files) -> None:
-        self._name = f"{place.folder}/{uuid.uuid4().hex}.parquet"
-        fs = _file_system(place.table, dict(place.options))
-        fs.create_dir(place.folder, recursive=True)
-        self._stream = fs.open_output_stream(self._name)
-        self._writer = pq.ParquetWriter(self._stream, place.schema, compression="zstd")
-
-    def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
-
-    def finish(self) -> str:
-        self._writer.close()
-        self._stream.close()
-        return self._name
+        remove(self._path, self._options, self._folder(query))
 
 
 def _located(path: str) -> str:
@@ -441,40 +378,6 @@ def _as_in_statistics(keys: pa.ChunkedArray) -> bool:
         return True
     bounds = pc.min_max(keys.cast(pa.int64())).as_py()
     return all(abs(bound) <= _EXACT_INTEGER for bound in bounds.values() if bound is not None)
-
-
-def _file_system(table: str, options: dict[str, str]) -> pafs.FileSystem:
-    """The store of a table, with paths relative to it."""
-    if "://" not in table:
-        return pafs.SubTreeFileSystem(table, pafs.LocalFileSystem())
-    package()
-    from deltalake.fs import DeltaStorageHandler
-
-    class Handler(DeltaStorageHandler):  # type: ignore[misc, unused-ignore]
-        """Turns Arrow's buffers into bytes: deltalake's own handler takes bytes alone."""
-
-        def open_output_stream(self, path: str, metadata: Any = None) -> pa.NativeFile:
-            return pa.PythonFile(_Bytes(self._handler.open_output_stream(path, metadata)), mode="w")
-
-    return pafs.PyFileSystem(Handler(table, options))
-
-
-class _Bytes:
-    """A file of deltalake's, written by Arrow."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self.closed = file, False
-
-    def write(self, data: Any) -> int:
-        return int(self._file.write(bytes(data)))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._file.close()
 
 
 def _properties(remembered: Mapping[str, int]) -> Any:
