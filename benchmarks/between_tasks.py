@@ -30,13 +30,13 @@ from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark import map_step, stateful_step
 from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.raw import Counts
-from tidegate.runtime.spark.worker import garbage
+from tidegate.runtime.spark.worker import gc_freeze
 from tidegate.runtime.spark.worker.processor import StageProcessor
 
 
 def put_back() -> None:
     gc.unfreeze()
-    garbage._spared.modules = 0  # noqa: SLF001  (as in a worker that has spared nothing yet)
+    gc_freeze._spared.modules = 0  # noqa: SLF001  (as in a worker that has spared nothing yet)
 
 
 @dataclass(frozen=True)

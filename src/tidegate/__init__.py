@@ -506,7 +506,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
         ```
     """
     require_pyspark("tidegate.check_upgrade")
-    from tidegate.runtime.spark.checkpoints.checking import check_upgrade as check
+    from tidegate.runtime.spark.checkpoints.upgrade_check import check_upgrade as check
 
     return check(spark, location_of(checkpoint, "checkpoint"), table)
 

@@ -14,7 +14,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import Stream
 from tidegate.runtime.spark.frames import order
 from tidegate.runtime.spark.raw import Counts, RowDecoder
-from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 from tidegate.runtime.spark.worker.memory import keep
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.kernel.stage import Stage, Step
 from tidegate.runtime.spark.tasks import place_of
 from tidegate.runtime.spark.worker import text_of_times as times
-from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 from tidegate.runtime.spark.worker.memory import MOST_BYTES, MOST_JOIN_BYTES, give_back, keep
 from tidegate.spec.metrics import at_place, of_store, timed
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidegate.errors import InputError, in_one_line
 from tidegate.runtime.spark.files.listed import Catalog, Check, Listed, Offset, rows, stretches
-from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 
 
 @dataclass

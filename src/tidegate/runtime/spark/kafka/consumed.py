@@ -31,7 +31,7 @@ from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
 from tidegate.runtime.spark.kafka.plain import HANDED_OVER, FirstWorker
 from tidegate.runtime.spark.session.config import cores
-from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 
 FORMAT = "tidegate_kafka"
 _ALL = "secret"

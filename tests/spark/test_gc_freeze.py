@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.runtime.spark.worker import garbage
+from tidegate.runtime.spark.worker import gc_freeze
 
 pytestmark = pytest.mark.spark
 
 SPARING = """
 import gc, weakref
-from tidegate.runtime.spark.worker.garbage import spare_modules
+from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 
 class Node:
     pass
@@ -60,7 +60,7 @@ def spared() -> int:
     count = gc.get_freeze_count()
     # Make the next step in this worker spare them again.
     gc.unfreeze()
-    garbage._spared.modules = 0
+    gc_freeze._spared.modules = 0
     return count
 
 
