@@ -137,8 +137,8 @@ def _on_spark(
 ) -> Iterator[pa.Table]:
     handle = Handle(version, calls)
     stage = SparkStage(operator.stage)
-    wakes, tuning = operator.layout.op.uses_timers, operator.layout.tuning
-    processor = _Processor(stage, {}, partitions=1, wakes=wakes, tuning=tuning)
+    uses_timers, tuning = operator.layout.op.uses_timers, operator.layout.tuning
+    processor = _Processor(stage, {}, partitions=1, uses_timers=uses_timers, tuning=tuning)
     processor.init(handle)  # type: ignore[arg-type]
     made.steps = False
     key = (task_numbers(operator.tasks)[task],)

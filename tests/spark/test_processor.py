@@ -65,7 +65,7 @@ def test_a_blob_is_let_go_of_when_the_step_is_done_with_it() -> None:
 
 
 def test_a_timer_says_which_task_steps() -> None:
-    processor: Any = StageProcessor(Waking(), {}, TASKS, wakes=True)
+    processor: Any = StageProcessor(Waking(), {}, TASKS, uses_timers=True)
     processor.init(Mock(**{"listTimers.return_value": []}))
     for task, number in enumerate(task_numbers(TASKS)):
         [frame] = processor.handleExpiredTimer(key=(number,), timerValues=Mock(), expiredTimerInfo=Mock())

@@ -51,7 +51,7 @@ def flow(
     stage: Stage,
     tasks: int,
     name: str = "tidegate",
-    wakes: bool = False,
+    uses_timers: bool = False,
     marks: Callable[[], Iterable[tuple[int, bytes]]] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> DataFrame:
@@ -61,15 +61,15 @@ def flow(
     input is observed. It is called for an empty partition too, with no batches
     (test_pack_is_called_for_an_empty_partition), and otherwise gets batches of at most
     spark.sql.execution.arrow.maxRecordsPerBatch rows (test_arrow_batches_of_the_input).
-    `stage` steps once per task and micro-batch. All are pickled. A stage that `wakes` also steps without blobs when
-    the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and
-    with `trigger(availableNow=True)` a single batch, whatever the limits of the sources. `marks` makes blobs that every
+    `stage` steps once per task and micro-batch. All are pickled. With `uses_timers` a stage also steps without blobs
+    when the wall clock reaches its outcome's `wake_at`; Spark then makes batches without input all the time, and with
+    `trigger(availableNow=True)` a single batch, whatever the limits of the sources. `marks` makes blobs that every
     batch has besides those of its rows.
     The stage's metrics arrive per batch as the observation `name` in StreamingQueryProgress.observedMetrics.
     """
     packed = reduce(DataFrame.union, [_packed(each, tasks) for each in inputs])
     streaming = is_streaming(inputs[0].frame)
-    if wakes and streaming:
+    if uses_timers and streaming:
         packed = packed.union(_ticks(packed))
     if marks is not None:
         # repartition(1) makes one partition even where the input has none.
@@ -84,11 +84,11 @@ def flow(
             )
         partitions = config.partitions(packed.sparkSession)
         out = grouped.transformWithStateInPandas(
-            StageProcessor(stage, in_partitions(tasks, partitions), partitions, wakes=wakes, tuning=tuning),
+            StageProcessor(stage, in_partitions(tasks, partitions), partitions, uses_timers=uses_timers, tuning=tuning),
             outputStructType=wire,
             outputMode="Update",
             # Not "EventTime": it drops rows by record time before the stage sees them.
-            timeMode="ProcessingTime" if wakes else "None",
+            timeMode="ProcessingTime" if uses_timers else "None",
         )
     else:
         out = grouped.applyInArrow(static_step(stage, tuning), wire)

@@ -127,7 +127,7 @@ def _operate(
         stage=stage,
         tasks=tasks,
         name=observation(op.stream.name, observed),
-        wakes=op.uses_timers,
+        uses_timers=op.uses_timers,
         marks=partial(drain.marks, layout, tasks) if drains else None,
         tuning=tuning,
     )

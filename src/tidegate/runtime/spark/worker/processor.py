@@ -75,7 +75,7 @@ class StageProcessor(StatefulProcessor):
     Spark calls it once per task and batch with all its rows, as one or several frames, in no certain order
     (tests/spark/test_plumbing.py::test_one_step_per_task_and_batch, with frames of one row each). An exception fails
     the batch with nothing stored, and reaches the user in the StreamingQueryException
-    (test_an_error_fails_the_batch_and_stores_nothing). A stage that `wakes` has at most one timer per task.
+    (test_an_error_fails_the_batch_and_stores_nothing). With `uses_timers` there is at most one timer per task.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class StageProcessor(StatefulProcessor):
         keys: Mapping[int, int],
         partitions: int,
         *,
-        wakes: bool = False,
+        uses_timers: bool = False,
         tuning: Tuning = DEFAULT,
     ) -> None:
         """`keys`: number of the task by shuffle partition (`tasks.in_partitions`), of which there are `partitions`."""
         self._sealed: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call]
         self._keys = keys
         self._partitions = partitions
-        self._wakes = wakes
+        self._uses_timers = uses_timers
         self._tuning = tuning
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -124,7 +124,7 @@ class StageProcessor(StatefulProcessor):
         self._stepped = True
         # One by one: a blob is freed when the step is done with it.
         blobs = (blob for frame in rows for blob in frame["blob"])
-        if not self._wakes:
+        if not self._uses_timers:
             yield from self._frames(self._stage.begin(self._store(key[0]), blobs))
             return
         # Marks of a drain have no wall clock. If a drain runs a batch again in which a timer fired, the rows that were
