@@ -151,7 +151,7 @@ class Operator(ABC):
         """
         if state.stream_time != NEVER:
             # A much shorter grace gives a time before every close time. It stays far enough from the first instant.
-            state.closed_to = max(state.closed_to + self.layout.op.grace_ms - old.grace_ms, -(2**62))
+            state.closed_through = max(state.closed_through + self.layout.op.grace_ms - old.grace_ms, -(2**62))
 
     def rewrite_from(self, old: Operator, state: State, *, bounded: bool) -> None:  # noqa: B027 - most need not
         """Rewrite the rows that the operator `old` stored into this operator's form, where the forms differ.

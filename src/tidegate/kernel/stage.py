@@ -127,9 +127,9 @@ class Stage:
         time_before = operator.time_of_rows(state)
         batch.newest_before = state.newest
         operator.move_time(state, batch)
-        batch.closed_to = state.closed_to
-        state.closed_to = max(state.closed_to, state.stream_time)
-        closes_at = MAX_MS if end_of_input else state.closed_to
+        batch.closed_through = state.closed_through
+        state.closed_through = max(state.closed_through, state.stream_time)
+        closes_at = MAX_MS if end_of_input else state.closed_through
         buffered = operator.buffered(state)
         made = operator.process(state, batch, closes_at)
         metrics["emitted"] = 0

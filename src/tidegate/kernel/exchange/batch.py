@@ -33,7 +33,7 @@ class Batch:
         self.task = 0
         self.has_records = False
         self.wall_clock = NEVER
-        self.closed_to = NEVER
+        self.closed_through = NEVER
         """Windows had closed up to this stream time (ms) before the batch: later than the fold's if grace grew."""
         self.newest_before = NEVER
         """The largest timestamp of all records before the batch (ms), or stream time, if idle input moved it on."""
@@ -269,8 +269,8 @@ class Batch:
         than had closed before.
         """
         arrival_time = closing_time = self._arrival_time(rows)
-        if self.closed_to > self.fold.before_batch:
-            closing_time = np.maximum(arrival_time, self.closed_to)
+        if self.closed_through > self.fold.before_batch:
+            closing_time = np.maximum(arrival_time, self.closed_through)
             rows = rows.append_column("arrival_time", pa.array(arrival_time))
         at = rows.schema.get_field_index("chunk_time")
         return rows.set_column(at, "closing_time", pa.array(closing_time))
@@ -319,7 +319,7 @@ class Batch:
         panes = self.layout.panes
         pane, first_open = ints(rows["pane"]), ints(rows["open"])
         ceilings = self.fold.ceilings
-        if ceilings is None and panes.first_open(max(int(before.max()), self.closed_to)) <= first_open.min():
+        if ceilings is None and panes.first_open(max(int(before.max()), self.closed_through)) <= first_open.min():
             return rows, 0  # as for most rows
         opens = panes.first_open(before)
         if ceilings is not None:
@@ -329,7 +329,7 @@ class Batch:
             if self.layout.op.stream.clock.slowest:
                 first_open = panes.first_window(pane)
                 rows = with_column(rows, "open", pa.array(first_open))
-        opens = np.maximum(opens, panes.first_open(self.closed_to))
+        opens = np.maximum(opens, panes.first_open(self.closed_through))
         if not np.any(opens > first_open):
             return rows, 0
         last = panes.last_window(pane)

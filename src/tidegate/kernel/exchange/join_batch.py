@@ -112,5 +112,5 @@ class JoinBatch(Batch):
     def side(self, side: int) -> Batch:
         """The records of one side, which see the stream time of both."""
         one = self._sides[min(side, len(self._sides) - 1)]
-        one.chunks, one.fold, one.closed_to = self.chunks, self.fold, self.closed_to
+        one.chunks, one.fold, one.closed_through = self.chunks, self.fold, self.closed_through
         return one

@@ -48,13 +48,13 @@ class Replaced:
     has: Flags
 
 
-def replace(layout: Layout, index: LogIndex, rows: pa.Table, closed_to: int) -> Replaced:
+def replace(layout: Layout, index: LogIndex, rows: pa.Table, closed_through: int) -> Replaced:
     """Store new rows (`layout.result_schema`, in order) as old values. Returns the rows that they replace.
 
     index      the ranges of the old values
-    closed_to  no further row comes of windows that close up to this stream time (ms): their last rows are not kept
+    closed_through  no further row comes of windows that close up to this stream time (ms): their last rows are not kept
     """
-    stored = _stored_values(layout, index, closed_to)
+    stored = _stored_values(layout, index, closed_through)
     rows, hashes = rows.append_column(LIVE, _live(rows)), result_keys.key_hashes(layout, rows)
     many = rows.num_rows > 0 and stored.are_many(hashes)
     old = _rows_of_all_windows(layout, stored) if many else _last_versions(layout, stored.find(hashes))
@@ -68,7 +68,7 @@ def replace(layout: Layout, index: LogIndex, rows: pa.Table, closed_to: int) -> 
         last = last_rows(codes)
         last = last if many else last[last >= new[0]]
         mine, had = both.take(pa.array(last)), np.isin(codes[last], codes[: new[0]])
-        stays = live[last] & _open(layout, closed_to, mine)
+        stays = live[last] & _open(layout, closed_through, mine)
         if many:
             mine = mine.filter(pa.array(stays))
             stored.replace(_stored(mine, np.zeros(mine.num_rows, bool)), result_keys.key_hashes(layout, mine))
@@ -84,12 +84,12 @@ def closed_and_gone(state: State, limits: Iterable[Limit]) -> int:
     window that closes no later than the first waiting row began to wait has no row there. Of a limit by the wall clock
     this is known only while nothing waits.
     """
-    closed_to = state.stream_time
+    closed_through = state.stream_time
     for limit in limits:
         if limit.place in state.due:
             leaves, _ = state.due[limit.place]
-            closed_to = min(closed_to, leaves - limit.how.limit_ms) if limit.how.clock == "stream" else NEVER
-    return closed_to
+            closed_through = min(closed_through, leaves - limit.how.limit_ms) if limit.how.clock == "stream" else NEVER
+    return closed_through
 
 
 def forget(layout: Layout, index: LogIndex) -> None:
@@ -97,24 +97,24 @@ def forget(layout: Layout, index: LogIndex) -> None:
     _stored_values(layout, index, NEVER).forget()
 
 
-def _stored_values(layout: Layout, index: LogIndex, closed_to: int) -> KeyedRuns:
+def _stored_values(layout: Layout, index: LogIndex, closed_through: int) -> KeyedRuns:
     """The old values: the last row of each key and window, as long as it can change."""
-    return KeyedRuns.of(index, index.store, partial(_current, layout, closed_to))
+    return KeyedRuns.of(index, index.store, partial(_current, layout, closed_through))
 
 
-def _open(layout: Layout, closed_to: int, rows: pa.Table) -> Flags:
+def _open(layout: Layout, closed_through: int, rows: pa.Table) -> Flags:
     """Whether each of these rows can still change."""
-    if closed_to == NEVER or layout.op.windows is None:
+    if closed_through == NEVER or layout.op.windows is None:
         return np.ones(rows.num_rows, bool)
-    found: Flags = closed_at(layout, rows) > closed_to
+    found: Flags = closed_at(layout, rows) > closed_through
     return found
 
 
-def _current(layout: Layout, closed_to: int, versions: pa.Table) -> pa.Table:
+def _current(layout: Layout, closed_through: int, versions: pa.Table) -> pa.Table:
     """The last version of each key and window that is not closed, without versions that are `deleted`."""
     rows = _as_emitted(versions)
     last = last_rows(result_keys.codes(layout, rows))
-    found = versions.take(pa.array(last[_open(layout, closed_to, rows)[last]]))
+    found = versions.take(pa.array(last[_open(layout, closed_through, rows)[last]]))
     return found.filter(pc.invert(found["deleted"]))
 
 

@@ -32,8 +32,8 @@ def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
     kept = {*layout.op.key, START, END, *read, TIMESTAMP, DELETED}
     rows = rows.select([name for name in rows.schema.names if name in kept])
     try:
-        closed_to = old_values.closed_and_gone(state, layout.op.all_limits)
-        found = old_values.replace(layout, state.old_values, rows, closed_to)
+        closed_through = old_values.closed_and_gone(state, layout.op.all_limits)
+        found = old_values.replace(layout, state.old_values, rows, closed_through)
     except pa.ArrowTypeError as error:
         raise CheckpointError(
             "The rows that changes take out of their groups have columns of other types than the rows of this plan: "

@@ -119,7 +119,7 @@ class StreamStreamJoin(JoinOperator):
             )
             status = pa.array(np.where(matched, "joined", "open"))
             shown = shown_rows(self.layout, rows, side, status, pa.array(closes - 1))
-            found.append(shown.filter(pa.array(closes > state.closed_to)))
+            found.append(shown.filter(pa.array(closes > state.closed_through)))
         return found
 
     def logs(self, state: State) -> tuple[LogIndex, LogIndex]:
@@ -167,10 +167,10 @@ class StreamStreamJoin(JoinOperator):
                 self.report_late(batch, side, came[side], late)
             if self._orders:
                 arrivals = arrivals_of(came, doubled=self._joined.self_join)
-            sides = self._sides(kept, came, batch.closed_to, closes_at)
+            sides = self._sides(kept, came, batch.closed_through, closes_at)
             yield from self._pairs(sides)
             yield from (
-                self._null_joined(one, side, arrivals, batch.closed_to, closes_at)
+                self._null_joined(one, side, arrivals, batch.closed_through, closes_at)
                 for side in preserved
                 for one in (sides[side].stored, sides[side].own)
             )
@@ -181,19 +181,19 @@ class StreamStreamJoin(JoinOperator):
             # Of their keys come at most rows of other records of their side that close, behind them.
             arrivals = np.zeros(0, np.int64), 1
         for side in preserved if not self._once else ():
-            for one in self._closing(kept[side], staying[side], side, batch.closed_to, closes_at):
-                yield self._null_joined(one, side, arrivals, batch.closed_to, closes_at)
+            for one in self._closing(kept[side], staying[side], side, batch.closed_through, closes_at):
+                yield self._null_joined(one, side, arrivals, batch.closed_through, closes_at)
 
     def _sides(
-        self, kept: tuple[OpenRecords, ...], came: tuple[Arrived, Arrived], closed_to: int, closes_at: int
+        self, kept: tuple[OpenRecords, ...], came: tuple[Arrived, Arrived], closed_through: int, closes_at: int
     ) -> tuple[_Side, _Side]:
         """The records of both sides that may join; `came` frees its rows."""
         first = self._own(came, LEFT)
         own = first, self._again(first, came) if self._joined.self_join else self._own(came, RIGHT)
-        left = self._side(kept, own, LEFT, closed_to, closes_at)
+        left = self._side(kept, own, LEFT, closed_through, closes_at)
         if self._once:
             return left, _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
-        return left, self._side(kept, own, RIGHT, closed_to, closes_at)
+        return left, self._side(kept, own, RIGHT, closed_through, closes_at)
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[Part]:
         """Rows of pairs; `matched` of a preserved side is complete when all parts are taken."""
@@ -211,10 +211,10 @@ class StreamStreamJoin(JoinOperator):
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
-        self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_to: int, closes_at: int
+        self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_through: int, closes_at: int
     ) -> Part:
         """Rows of records that close without a partner: their own values and timestamp, nulls of the other side."""
-        records, at, order = one.records, _unmatched(one, closed_to, closes_at), None
+        records, at, order = one.records, _unmatched(one, closed_through, closes_at), None
         if arrivals is not None:
             order = order_of_closing(self.layout, records, side, at, arrivals)
         mine = records.rows.take(pa.array(at))
@@ -222,11 +222,11 @@ class StreamStreamJoin(JoinOperator):
         return joined_rows(self.layout, mine, both, records.times[at]), order
 
     def _closing(
-        self, stored: OpenRecords, staying: _Staying, side: int, closed_to: int, closes_at: int
+        self, stored: OpenRecords, staying: _Staying, side: int, closed_through: int, closes_at: int
     ) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
-        leaves = Closing(closed_to, closes_at, windows.close_ms(side, 0))
+        leaves = Closing(closed_through, closes_at, windows.close_ms(side, 0))
         first = _BEFORE_ALL
         # The first open record of a stretch is older than any that stays open.
         for start in stored.due(closes_at, leaves.reach_ms):
@@ -285,7 +285,7 @@ class StreamStreamJoin(JoinOperator):
         kept: tuple[OpenRecords, ...],
         own: tuple[_Joining, _Joining],
         side: int,
-        closed_to: int,
+        closed_through: int,
         closes_at: int,
     ) -> _Side:
         """The records of a side that may join in this batch: stored records and its own."""
@@ -304,7 +304,7 @@ class StreamStreamJoin(JoinOperator):
             if open_records.preserved:
                 numbers = np.concatenate([ints(rows["n"]) for rows in found])
                 closes = _close_ms(windows, side, at)
-                leaving = (closes > closed_to) & (closes <= closes_at)
+                leaving = (closes > closed_through) & (closes <= closes_at)
                 if leaving.any():
                     matched[leaving] = open_records.joined(start, numbers[leaving])
                 stretches.append((start, end, numbers))
@@ -364,12 +364,12 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
     return closes
 
 
-def _unmatched(one: _Joining, closed_to: int, closes_at: int) -> Ints:
+def _unmatched(one: _Joining, closed_through: int, closes_at: int) -> Ints:
     """The places of records that have joined nothing and close in this batch, or were closed when they came."""
     records = one.records
     closes = records.closes()
     closed = closes <= closes_at
-    closed &= (records.arrived >= 0) | (closes > closed_to)  # records that closed in earlier batches have left
+    closed &= (records.arrived >= 0) | (closes > closed_through)  # records that closed in earlier batches have left
     return np.flatnonzero(closed & ~one.matched)
 
 

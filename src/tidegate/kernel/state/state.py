@@ -94,7 +94,7 @@ class State:
     not stored."""
     step_metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of this step about suppressions and final results (spec.metrics); not stored."""
-    closed_to: int = NEVER
+    closed_through: int = NEVER
     """Windows have closed up to this stream time, by today's grace: stream time itself, unless grace has changed."""
     columns: list[Column] = field(default_factory=list)
     """The slot of each aggregate and the time it was added, if the plan's aggregates changed (`kernel.upgrade`)."""
@@ -171,7 +171,7 @@ class State:
             looked_up_to=meta.get("looked_up_to", meta.get("input_times", [NEVER])[0]),
             history_from=meta.get("history_from", NEVER),
             described=meta.get("described", ""),
-            closed_to=meta.get("closed_to", meta["stream_time"]),
+            closed_through=meta.get("closed_to", meta["stream_time"]),
             columns=[Column(*column) for column in meta.get("columns", [])],
             drain=meta.get("drain", ""),
         )
@@ -184,8 +184,8 @@ class State:
             "stream_time": self.stream_time,
             "logs": self.logs.save(),
         }
-        if self.closed_to != self.stream_time:
-            meta["closed_to"] = self.closed_to
+        if self.closed_through != self.stream_time:
+            meta["closed_to"] = self.closed_through
         if self.columns:
             meta["columns"] = [[column.slot, column.since] for column in self.columns]
         meta |= {name: many for name in ("large_windows", "open_windows") if (many := getattr(self, name))}

@@ -31,17 +31,17 @@ def apply(
     rows: pa.Table,
     clocks: Ints,
     made: MadeWindows | None,
-    closed_to: int,
+    closed_through: int,
 ) -> tuple[Evicted, pa.Table]:
     """Put rows into a bounded buffer. Returns the rows that leave, in order, and the entries that stay.
 
     buffered  the waiting entries, in the order in which they leave
     clocks    the clock of the limit (ms) before and after each row, alternating, and at the end
     made      windows that the batch made of other windows
-    closed_to  no further row comes of windows that close up to this stream time (ms)
+    closed_through  no further row comes of windows that close up to this stream time (ms)
     """
     if buffer_entries.counts_bytes(layout):
-        rows = buffer_entries.with_prior(layout, state, rows, made, closed_to)
+        rows = buffer_entries.with_prior(layout, state, rows, made, closed_through)
     both = concat_tables([buffered, rows])
     outcome = within_bound.apply(layout, state, both, buffered.num_rows, clocks) or _one_by_one(
         layout, state, both, buffered.num_rows, clocks

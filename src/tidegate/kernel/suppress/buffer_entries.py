@@ -86,11 +86,11 @@ def prior_names(rows: pa.Table) -> list[str]:
     return [name for name in rows.schema.names if name.startswith(PRIOR)]
 
 
-def with_prior(layout: Layout, state: State, rows: pa.Table, made: MadeWindows | None, closed_to: int) -> pa.Table:
+def with_prior(layout: Layout, state: State, rows: pa.Table, made: MadeWindows | None, closed_through: int) -> pa.Table:
     """The rows with `PRIOR` columns: the value that each row replaces, the old value of its change (SEMANTICS 1, 6.4).
 
     made       windows that the batch made of other windows
-    closed_to  no further row comes of windows that close up to this stream time (ms)
+    closed_through  no further row comes of windows that close up to this stream time (ms)
     """
     (limit,) = layout.op.all_limits
     if layout.op.emits == "final":
@@ -99,7 +99,7 @@ def with_prior(layout: Layout, state: State, rows: pa.Table, made: MadeWindows |
         old = rows
     else:
         result_rows = rows.select(layout.result_schema.names)
-        found = old_values.replace(layout, state.old_values_of_limit(limit.place), result_rows, closed_to)
+        found = old_values.replace(layout, state.old_values_of_limit(limit.place), result_rows, closed_through)
         old, before, has = found.rows, found.before, found.has
         if isinstance(layout.op.windows, SessionWindows):
             # A session takes no old value with it; only its tombstone does (SEMANTICS 4).

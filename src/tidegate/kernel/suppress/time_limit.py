@@ -70,8 +70,8 @@ def suppress(
         if buckets.logs:
             buffered = concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             buffered = buffered.take(result_keys.in_order(layout, buffered, ints(buffered[BUFFER_TIME])))
-        made, closed_to = None if earlier else batch.made, old_values.closed_and_gone(state, earlier)
-        evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, closed_to)
+        made, closed_through = None if earlier else batch.made, old_values.closed_and_gone(state, earlier)
+        evicted, retained = bounded_time_limit.apply(layout, state, buffered, rows, clocks, made, closed_through)
         buckets.forget(list(buckets.logs))
         due = int(retained[BUFFER_TIME][0].as_py()) if retained.num_rows else None
     else:

@@ -297,7 +297,7 @@ def _closes_in_time(old: Layout, new: Layout, store: Store) -> bool:
     state = State.open(store)
     assert state is not None
     operator_of(new).rewrite_times(old.op, state)  # this state is not stored
-    return max(state.closed_to, state.looked_up_to) < MAX_MS
+    return max(state.closed_through, state.looked_up_to) < MAX_MS
 
 
 def _of_limit(what: Described, new: Layout, store: Store) -> str | None:

@@ -47,7 +47,7 @@ def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, pack
     if expected is None:
         return rows
     state.expected = _advanced(expected, state, batch)
-    starts = _closed(layout, state.expected, batch.closed_to, closes_at)
+    starts = _closed(layout, state.expected, batch.closed_through, closes_at)
     if not len(starts):
         return rows
     keys = _mine(layout, frames.decode(frames.SEGMENT, packed)[1][0], state.task, state.tasks)

@@ -59,7 +59,7 @@ class KeyedWindows(Operator):
             batch.needed.add(ints(records["ts"]), ints(arrival_times(records)))
         # At the end of the input no window stays open, however long its grace.
         after: Any = np.inf if closes_at == MAX_MS else windows.open_from_ms(closes_at)
-        opens = Opens(windows.open_from_ms(batch.closed_to), after)
+        opens = Opens(windows.open_from_ms(batch.closed_through), after)
         stored = window_forms.for_batch(layout, state, opens, records)
         # Updates have one order over all keys, so only final results come in several parts.
         parts = stored.parts(records, divides=layout.op.emits == "final" and sliding_batch.applies(layout, batch))
@@ -90,7 +90,7 @@ class KeyedWindows(Operator):
         return window_forms.between_batches(self.layout, state).buffered()
 
     def stored_rows(self, state: State) -> Iterable[pa.Table]:
-        opens = self.layout.keyed_windows.open_from_ms(state.closed_to)
+        opens = self.layout.keyed_windows.open_from_ms(state.closed_through)
         for rows in window_forms.between_batches(self.layout, state).read():
             yield rows.filter(pa.array(ints(rows["end"]) >= opens))
 

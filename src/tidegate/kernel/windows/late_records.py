@@ -31,12 +31,12 @@ def _late(layout: Layout, batch: Batch) -> pa.Table | None:
     records = batch.full_records()
     if records is None or not (layout.paned or layout.keyed):
         return None
-    found = _closed_to(layout, records) if layout.paned else _noted(records, batch.late)
+    found = _closed_windows(layout, records) if layout.paned else _noted(records, batch.late)
     by = ints(arrival_times(found)) - ints(found["ts"])
     return _shaped(layout, found, found["start"], found["end"], "late", by)
 
 
-def _closed_to(layout: Layout, records: pa.Table) -> pa.Table:
+def _closed_windows(layout: Layout, records: pa.Table) -> pa.Table:
     """Each record once for every time window that was closed for it, with `start` and `end` (ms)."""
     panes = layout.panes
     pane = panes.pane(ints(records["ts"]))

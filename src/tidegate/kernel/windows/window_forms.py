@@ -29,7 +29,7 @@ def of(layout: Layout, state: State, opens: Opens) -> StoredWindows:
 
 def between_batches(layout: Layout, state: State) -> StoredWindows:
     """The windows of a state between two batches."""
-    opens = layout.keyed_windows.open_from_ms(state.closed_to)
+    opens = layout.keyed_windows.open_from_ms(state.closed_through)
     return of(layout, state, Opens(opens, opens))
 
 

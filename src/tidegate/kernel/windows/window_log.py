@@ -49,10 +49,10 @@ class WindowLog(Operator):
         if rows is not None:
             _check_sums(self.layout, rows)
         fresh = {} if rows is None else _by_pane(self.layout, rows.drop_columns(["n"]))
-        return _emit_closed(self.layout, state, fresh, batch.closed_to, closes_at)
+        return _emit_closed(self.layout, state, fresh, batch.closed_through, closes_at)
 
     def open_windows(self, state: State) -> list[tuple[Window, int]]:
-        starts = closing(self.layout, list(state.logs), state.closed_to, MAX_MS).tolist()
+        starts = closing(self.layout, list(state.logs), state.closed_through, MAX_MS).tolist()
         return [aligned_window(self.layout, start) for start in starts]
 
     def count_open(self, state: State) -> OpenWindows:
@@ -61,7 +61,7 @@ class WindowLog(Operator):
             return OpenWindows(totals.windows, None)
         # The index counts the closed windows of the first pane alone: earlier panes are dropped.
         first = int(panes.first_window(totals.first))
-        start = max(first, int(panes.first_open(state.closed_to)))
+        start = max(first, int(panes.first_open(state.closed_through)))
         closed = (start - first) // panes.windows.advance_ms
         return OpenWindows(totals.windows - closed, self.layout.aligned.close_ms(start))
 
@@ -71,12 +71,12 @@ class WindowLog(Operator):
 
     def results_so_far(self, state: State) -> list[pa.Table]:
         shape, panes = self.layout.for_kind["final"], list(state.logs)
-        groups = _groups(shape, state, {}, panes, closing(shape, panes, state.closed_to, MAX_MS))
+        groups = _groups(shape, state, {}, panes, closing(shape, panes, state.closed_through, MAX_MS))
         return [rows for group in groups for rows in _close(shape, state, {}, group)]
 
     def windows_stored(self, state: State) -> dict[int, pa.Table]:
         panes = list(state.logs)
-        starts = closing(self.layout, panes, state.closed_to, MAX_MS)
+        starts = closing(self.layout, panes, state.closed_through, MAX_MS)
         found = {}
         for at, start in enumerate(starts.tolist()):
             one = _Group.of(self.layout, panes, starts[at : at + 1], 0)
