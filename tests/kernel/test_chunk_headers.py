@@ -38,7 +38,7 @@ CHUNKS = st.builds(
     min_ts=LONGS,
     late_sum=st.floats(0, 1e15),
     late_max=LONGS,
-    opening=st.one_of(st.just([]), st.lists(LONGS, min_size=2, max_size=2)),
+    first_record=st.one_of(st.just([]), st.lists(LONGS, min_size=2, max_size=2)),
     contiguous=st.booleans(),
     forwarded=st.booleans(),
     reported=st.one_of(st.none(), LONGS),
@@ -79,21 +79,21 @@ def test_no_headers_are_nothing() -> None:
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_value_that_all_headers_have_is_there_once(number: int) -> None:
-    chunks = [Chunk(7, 0, 9, 50, 10, opening=[0, 5], contiguous=True) for _ in range(number)]
+    chunks = [Chunk(7, 0, 9, 50, 10, first_record=[0, 5], contiguous=True) for _ in range(number)]
     assert chunk_headers.described(chunks, counts=False) == {
         "n": number,
         "partition": [7],
         "last": [9],
         "max_ts": [50],
         "rows": [10],
-        "opening": [[0, 5]],
+        "first_record": [[0, 5]],
         "contiguous": [True],
     }
 
 
 def test_a_header_of_many_takes_few_bytes() -> None:
     chunks = [
-        Chunk(n, 2_500, 4_999, 1_764_000_000_000 + n, 2_500, opening=[2_500, 1_763_999_000_000], contiguous=True)
+        Chunk(n, 2_500, 4_999, 1_764_000_000_000 + n, 2_500, first_record=[2_500, 1_763_999_000_000], contiguous=True)
         for n in range(1_000)
     ]
     assert len(json.dumps(chunk_headers.described(chunks, counts=False), separators=(",", ":"))) < 25 * len(chunks)

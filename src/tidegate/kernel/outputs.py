@@ -41,12 +41,12 @@ def emit(
             # A limit takes rows one by one and goes by their timestamps: sort them, whatever their stored form.
             part = results.in_order(layout, part)
         for number, limit in enumerate(output.limits):
-            part = _behind_steps(layout, limit.before, part, flushed.behind.get((output.name, number)))
+            part = _behind_steps(layout, limit.before, part, flushed.of_limits.get((output.name, number)))
             if output.kind == "final" and number == 0:
                 suppression_metrics.record_final(state, part.num_rows)
             part, due = _limited(layout, output, number, state, batch, part, end_of_input)
             wake_at = min((time for time in (wake_at, due) if time is not None), default=None)
-        part = _behind_steps(layout, output.after, part, flushed.behind.get((output.name, len(output.limits))))
+        part = _behind_steps(layout, output.after, part, flushed.of_limits.get((output.name, len(output.limits))))
         parts.append(part)
     if layout.op.regroup is not None:
         if layout.op.regroup.changes:

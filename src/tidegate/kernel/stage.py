@@ -162,7 +162,7 @@ class Stage:
         """The operator's rows in parts that can leave alone, each as soon as it is made; or all rows as one part."""
         op = self.layout.op
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
-        if looked_at or flushed.results or flushed.behind or op.all_limits or op.regroup or op.named:
+        if looked_at or flushed.results or flushed.of_limits or op.all_limits or op.regroup or op.named:
             return [results.concat(layout, list(made))]
         # Late records alone leave once, when the operator has made all its rows, of which none leaves.
         return deque(made, maxlen=1) if op.keeps_late else made

@@ -409,7 +409,7 @@ class TopologyTestDriver:
         what, state = description.of(store), State.open(store)
         if what is None or state is None:
             return None
-        return pending.pending(compatibility.fitted(state, what.layout), state)
+        return pending.pending(compatibility.evolved(state, what.layout), state)
 
     def _layout(self, node: Node, place: int) -> Layout | None:
         """The layout of an operator from the columns known so far; None if it reads rows of other operators."""

@@ -105,7 +105,7 @@ def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int 
     state = State.open(store)
     if state is None:
         return shape.empty_table()
-    layout = compatibility.fitted(state, layout)
+    layout = compatibility.evolved(state, layout)
     what = replace(what, layout=layout)
     operator = operator_of(layout)
     if name in operator.own_stores:

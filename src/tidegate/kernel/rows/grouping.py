@@ -18,7 +18,7 @@ from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.columns.steps import in_steps
 from tidegate.kernel.rows.conversion import for_display
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.schema_evolution import BORN
+from tidegate.kernel.rows.schema_evolution import PLAN_CHANGES
 from tidegate.spec.columns import public_name
 
 _LOWEST = -(2**63)
@@ -96,8 +96,8 @@ def merge(layout: Layout, rows: pa.Table, by: Sequence[str], groups: Groups | No
     groups = groups or Groups.of(codes([rows[name] for name in by]))
     head = decoded(rows.select(list(by)).take(pa.array(groups.first)))
     columns = {name: head[name] for name in by} | {"ts": groups.fold(array(rows["ts"]), "max")}
-    if BORN in rows.schema.names:
-        columns[BORN] = groups.fold(array(rows[BORN]), "min")
+    if PLAN_CHANGES in rows.schema.names:
+        columns[PLAN_CHANGES] = groups.fold(array(rows[PLAN_CHANGES]), "min")
     runs: tuple[Ints, Ints] | None = None
     for index, (acc, names) in enumerate(zip(layout.accumulators, layout.states, strict=True)):
         state = [array(rows[name]) for name in names]

@@ -74,12 +74,12 @@ class Layout:
     schema: pa.Schema
     typed: bool = True
     """Whether the types are settled; the driver may learn them from later records."""
-    shape: tuple[Step, ...] = ()
+    applied_steps: tuple[Step, ...] = ()
     """Steps that were applied to the result rows."""
     sorts: bool = True
     """Whether rows leave in Kafka's order; where tasks mix the rows afterwards, sorting would be wasted."""
-    since: tuple[int, ...] = ()
-    """`Column.since` of each aggregation (`rows.schema_evolution`); empty if all are from the first plan."""
+    added_at: tuple[int, ...] = ()
+    """`Column.added_at` of each aggregation (`rows.schema_evolution`); empty if all are from the first plan."""
     whole: Layout | None = None
     """The layout of the operator, where this is the layout of one side or one input."""
     tuning: Tuning = DEFAULT
@@ -142,7 +142,7 @@ class Layout:
         """The layout of the rows that come to a time limit of an output; its operation has that limit alone."""
         limit, made = output.limits[number], self.for_kind[output.kind]
         op = replace(made.op, outputs=(), limits=(limit,), after=(), buffer=None, buffer_name=limit.store)
-        return replace(made, op=op, shape=output.steps_before(number))
+        return replace(made, op=op, applied_steps=output.steps_before(number))
 
     def of_side(self, side: int, schema: pa.Schema | None = None) -> Layout:
         """The layout of one input of a join; `schema`: its columns, if more than key and values are read."""
@@ -150,7 +150,7 @@ class Layout:
             values = [pa.field(f"v:{name}", kind) for name, kind in self.values_of(side).items()]
             ids = [pa.field(ID_COLUMN, pa.string())] if self.has_ids(side) else []
             schema = pa.schema([*(self.schema.field(name) for name in self.keys), *values, *ids])
-        return replace(self, op=self.op.of_side(side), schema=schema, shape=(), since=(), whole=self)
+        return replace(self, op=self.op.of_side(side), schema=schema, applied_steps=(), added_at=(), whole=self)
 
     @property
     def half_known(self) -> bool:
@@ -282,7 +282,7 @@ class Layout:
     @cached_property
     def result_types(self) -> dict[str, pa.DataType]:
         """The type of every value column of a result."""
-        if self.shape:
+        if self.applied_steps:
             aside = {*self.op.key, START, END, TIMESTAMP, DELETED, ROW_ID}
             return {field.name: field.type for field in self.result_schema if field.name not in aside}
         if self.op.function:
@@ -327,9 +327,9 @@ class Layout:
         """The columns of rows that leave: key columns, `START` and `END` (ms), value columns, `TIMESTAMP` (ms), and
         `DELETED` where rows can be tombstones.
         """
-        if self.shape:
-            plain = replace(self, shape=()).result_schema.empty_table()
-            return map_filter.on_results(self.shape, plain, self.op.key).schema
+        if self.applied_steps:
+            plain = replace(self, applied_steps=()).result_schema.empty_table()
+            return map_filter.on_results(self.applied_steps, plain, self.op.key).schema
         fields = [pa.field(name, self.schema.field(f"k:{name}").type) for name in self.op.key]
         if self.op.windows is not None:
             fields += [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
@@ -362,7 +362,7 @@ class Layout:
             return self._changes if self.op.regroup.changes else self.forwarded
         named = pa.schema([pa.field(OUTPUT, pa.string())] if self.op.named else [])
         outputs = [output for output in self.op.all_outputs if output.kind != "late"]
-        shapes = {o.name: replace(self.for_kind[o.kind], shape=o.steps).result_schema for o in outputs}
+        shapes = {o.name: replace(self.for_kind[o.kind], applied_steps=o.steps).result_schema for o in outputs}
         _check_types(shapes)
         schema = pa.unify_schemas([named, *shapes.values()])
         if not self.op.keeps_late:
@@ -421,7 +421,7 @@ class Layout:
     @property
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
         (output,) = self.op.all_outputs
-        rows = replace(self.for_kind[output.kind], shape=output.steps).result_schema
+        rows = replace(self.for_kind[output.kind], applied_steps=output.steps).result_schema
         columns = self.repartitioned_columns(rows.names)
         if self.op.row_ids and ROW_ID not in rows.names:  # final results get ids in `to_stream`
             rows = rows.append(pa.field(ROW_ID, pa.string()))

@@ -14,7 +14,7 @@ from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.rows.closing import end_of_starts
 from tidegate.kernel.rows.grouping import overflowed
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.schema_evolution import BORN, FROM_THE_START
+from tidegate.kernel.rows.schema_evolution import FROM_THE_START, PLAN_CHANGES
 from tidegate.spec.columns import DELETED, END, KIND, START, TIMESTAMP
 
 _BOUNDS = {START: "start", END: "end"}
@@ -34,7 +34,7 @@ def finish(layout: Layout, rows: pa.Table, sort: bool = False) -> pa.Table:
     else:
         for index, (name, _) in enumerate(layout.op.aggregations):
             columns[name] = _finished(layout, rows, index)
-        columns |= _unknown(layout, columns, rows[BORN] if BORN in rows.schema.names else None)
+        columns |= _unknown(layout, columns, rows[PLAN_CHANGES] if PLAN_CHANGES in rows.schema.names else None)
     columns[TIMESTAMP] = rows["ts"]
     if layout.op.deletes:
         columns[DELETED] = rows["deleted"]
@@ -71,15 +71,16 @@ def known(layout: Layout, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _unknown(layout: Layout, columns: dict[str, Any], born: Any) -> dict[str, Any]:
+def _unknown(layout: Layout, columns: dict[str, Any], plan_changes: Any) -> dict[str, Any]:
     """The columns of aggregates that were added to a running plan, null where they were added too late.
 
-    A window that begins after the newest record of that time has all its records; without windows, `born` decides.
+    A window that begins after the newest record of that time has all its records; without windows, the number of
+    `plan_changes` before a key began decides.
     """
     found = {}
-    for (name, _), since in zip(layout.op.aggregations, layout.since, strict=False):
-        if since != FROM_THE_START:
-            whole = pc.greater(columns[START], since) if layout.closes else pc.greater_equal(born, since)
+    for (name, _), added_at in zip(layout.op.aggregations, layout.added_at, strict=False):
+        if added_at != FROM_THE_START:
+            whole = pc.greater(columns[START], added_at) if layout.closes else pc.greater_equal(plan_changes, added_at)
             found[name] = pc.if_else(whole, columns[name], pa.scalar(None, columns[name].type))
     return found
 

@@ -13,29 +13,32 @@ import numpy as np
 import pyarrow as pa
 
 FROM_THE_START = -1
-"""`Column.since` of an aggregate that was in the first plan."""
+"""`Column.added_at` of an aggregate that was in the first plan."""
 
-BORN = "born"
-"""Column of rows of keys without closing windows: the number of plan changes before the key began."""
+PLAN_CHANGES = "born"
+"""Column of rows of keys without closing windows: the number of plan changes before the key began.
+
+Checkpoints have the column by this name.
+"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The slot of an aggregate's state, and since when there is state: stream time (ms), or a plan change (`BORN`)."""
+    """The slot of an aggregate's state, and when it was added: stream time (ms), or a number of `PLAN_CHANGES`."""
 
     slot: int
-    since: int = FROM_THE_START
+    added_at: int = FROM_THE_START
 
 
 @dataclass(frozen=True)
-class Fitting:
+class SchemaEvolution:
     """Converts stored rows to rows of the plan and back. `blank`: one row with the state of one null per aggregate."""
 
     columns: tuple[Column, ...]
     blank: pa.Table
-    born: bool = False
+    counts_plan_changes: bool = False
 
-    def inward(self, rows: pa.Table) -> pa.Table:
+    def from_stored(self, rows: pa.Table) -> pa.Table:
         """Stored rows as rows of the plan."""
         there = {f"s:{column.slot}": f"s:{index}" for index, column in enumerate(self.columns)}
         rows = rows.rename_columns([_moved(name, there) for name in rows.schema.names])
@@ -43,11 +46,11 @@ class Fitting:
             if name not in rows.schema.names:
                 nothing = self.blank[name].take(pa.array(np.zeros(rows.num_rows, np.int64)))
                 rows = rows.append_column(name, nothing)
-        if self.born and BORN not in rows.schema.names:
-            rows = rows.append_column(BORN, pa.array(np.zeros(rows.num_rows, np.int64)))
+        if self.counts_plan_changes and PLAN_CHANGES not in rows.schema.names:
+            rows = rows.append_column(PLAN_CHANGES, pa.array(np.zeros(rows.num_rows, np.int64)))
         return rows
 
-    def outward(self, rows: pa.Table) -> pa.Table:
+    def to_stored(self, rows: pa.Table) -> pa.Table:
         """Rows of the plan as rows to store."""
         there = {f"s:{index}": f"s:{column.slot}" for index, column in enumerate(self.columns)}
         return rows.rename_columns([_moved(name, there) for name in rows.schema.names])

@@ -28,7 +28,7 @@ from tidegate.kernel.columns.groups import last_rows, neighbours
 from tidegate.kernel.columns.hash64 import HALF_BITS
 from tidegate.kernel.columns.row_bytes import Extents, has_form
 from tidegate.kernel.rows import grouping
-from tidegate.kernel.rows.schema_evolution import Fitting
+from tidegate.kernel.rows.schema_evolution import SchemaEvolution
 from tidegate.kernel.state.copies import Run, distinct, upper_halves
 from tidegate.kernel.state.hash_tree import FILLED
 from tidegate.kernel.state.log_index import Log, LogIndex
@@ -46,7 +46,7 @@ _OF_MANY = 2
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Evolved:
     """A run whose rows `as_now` converts when they are read."""
 
     run: Sorted
@@ -86,18 +86,18 @@ class KeyedRuns:
     """The versions of one table, by range of hashes.
 
     current  the current versions of some keys; it is given all versions of these keys, in order of arrival
-    fitting  converts stored rows to rows of the plan, where they differ
+    evolution  converts stored rows to rows of the plan, where they differ
     """
 
     index: LogIndex
     runs: SortedRuns
     current: Current
-    fitting: Fitting | None = None
+    evolution: SchemaEvolution | None = None
 
     @classmethod
-    def of(cls, index: LogIndex, store: Store, current: Current, fitting: Fitting | None = None) -> KeyedRuns:
+    def of(cls, index: LogIndex, store: Store, current: Current, evolution: SchemaEvolution | None = None) -> KeyedRuns:
         """The versions in a part of a store."""
-        return cls(index, SortedRuns(store, _ORDER), current, fitting)
+        return cls(index, SortedRuns(store, _ORDER), current, evolution)
 
     def find(self, hashes: Hashes) -> Iterator[pa.Table]:
         """The versions of the keys with these hashes, for each key in order of arrival.
@@ -110,7 +110,7 @@ class KeyedRuns:
             log = self._log(number)
             if log.segments:
                 few = not _many(len(wanted), log.rows)
-                for run in map(self._fitted, self.runs.every(number, keeps=few)):
+                for run in map(self._evolved, self.runs.every(number, keeps=few)):
                     if len(at := run.with_hashes(wanted)):
                         yield run.take(at)
 
@@ -219,13 +219,13 @@ class KeyedRuns:
 
     def _stored(self, number: int, parts: list[Part], first: int = 0) -> list[Sorted]:
         """The runs of these parts of a range; `first` is the segment of the first part."""
-        return [self._fitted(self.runs.run(number, first + at, part)) for at, part in enumerate(parts)]
+        return [self._evolved(self.runs.run(number, first + at, part)) for at, part in enumerate(parts)]
 
-    def _fitted(self, run: Sorted) -> Sorted:
-        return run if self.fitting is None else Fitted(run, self.fitting.inward)
+    def _evolved(self, run: Sorted) -> Sorted:
+        return run if self.evolution is None else Evolved(run, self.evolution.from_stored)
 
-    def _outward(self, rows: pa.Table) -> pa.Table:
-        return rows if self.fitting is None else self.fitting.outward(rows)
+    def _to_stored(self, rows: pa.Table) -> pa.Table:
+        return rows if self.evolution is None else self.evolution.to_stored(rows)
 
     def _add(self, number: int, rows: pa.Table, more: int) -> None:
         """Add versions to a range, sorted by hash: as a run, merged with small runs, or by a compaction."""
@@ -239,7 +239,7 @@ class KeyedRuns:
         kept, merged = unmerged(parts[1:], count, before + count)
         kept += 1
         runs = [*self._stored(number, merged, kept), new]
-        made = self.runs.merged(runs) if self.fitting is None else self.runs.reduced(runs, self._outward)
+        made = self.runs.merged(runs) if self.evolution is None else self.runs.reduced(runs, self._to_stored)
         part = self.runs.write(number, range(kept, kept + max(1, len(merged))), merged, *made)
         self.runs.say(number, Contents([*parts[:kept], part], []))
         size = log.size + part.size - sum(one.size for one in merged)
@@ -258,7 +258,7 @@ class KeyedRuns:
         """Replace the `parts` of a range by the `current` versions of `runs`, cut into several if too many."""
         cuts = self._cuts(number, runs, count)
         for low, end in zip([None, *cuts], [*cuts, None], strict=True):
-            made = self.runs.reduced(runs, lambda rows: self._outward(current(rows)), (low, end), copies=copies)
+            made = self.runs.reduced(runs, lambda rows: self._to_stored(current(rows)), (low, end), copies=copies)
             if low is None:
                 self._let_be(number, parts, *made)
             else:

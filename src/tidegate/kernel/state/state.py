@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.kernel.columns.arrays import concat_tables
-from tidegate.kernel.rows.schema_evolution import Column, Fitting
+from tidegate.kernel.rows.schema_evolution import Column, SchemaEvolution
 from tidegate.kernel.state import frames
 from tidegate.kernel.state.log_index import Log, LogIndex
 from tidegate.kernel.state.store import Section, Store
@@ -100,7 +100,7 @@ class State:
     """The slot of each aggregate and the time it was added, if the plan's aggregates changed (`kernel.upgrade`)."""
     drain: str = ""
     """Progress of a drain: empty, begun or done (kernel.upgrade.drain)."""
-    fitting: Fitting | None = None
+    evolution: SchemaEvolution | None = None
     """Converts stored rows to rows of the plan, where they differ; not stored."""
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ class State:
         if self.closed_through != self.stream_time:
             meta["closed_to"] = self.closed_through
         if self.columns:
-            meta["columns"] = [[column.slot, column.since] for column in self.columns]
+            meta["columns"] = [[column.slot, column.added_at] for column in self.columns]
         meta |= {name: many for name in ("large_windows", "open_windows") if (many := getattr(self, name))}
         if self.drain:
             meta["drain"] = self.drain
@@ -242,7 +242,7 @@ class State:
     def append(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Append a segment to the log of `window`; `windows`: number of windows of its rows, noted in a new log."""
         log = self.logs.get(window) or Log(windows=windows)
-        stored = rows if self.fitting is None else self.fitting.outward(rows)
+        stored = rows if self.evolution is None else self.evolution.to_stored(rows)
         segment = frames.encode(frames.SEGMENT, {}, stored)
         self.store.write(window, log.segments, segment)
         self.logs[window] = log._replace(
@@ -264,7 +264,7 @@ class State:
 
     def _rows_of(self, segment: bytes) -> pa.Table:
         rows = frames.decode(frames.SEGMENT, segment)[1][0]
-        return rows if self.fitting is None else self.fitting.inward(rows)
+        return rows if self.evolution is None else self.evolution.from_stored(rows)
 
     def replace(self, window: int, rows: pa.Table, windows: int = 1) -> None:
         """Replace the log of `window` by `rows` of so many `windows`."""

@@ -109,7 +109,7 @@ def with_prior(layout: Layout, state: State, rows: pa.Table, made: MadeWindows |
         bounds = {START: "start", END: "end"} | dict(zip(layout.op.key, layout.keys, strict=True))
         windows = rows.select(list(bounds)).rename_columns(list(bounds.values()))
         has = has & ~prior_values.begin_again(layout, windows, made)
-        if not layout.shape:
+        if not layout.applied_steps:
             began = prior_values.of(layout, windows, made)
     for name, first in zip(layout.result_types, began, strict=True):
         column = array(old[name]).take(pa.array(before)) if old.num_rows else array(rows[name])

@@ -180,7 +180,7 @@ def initial(layout: Layout) -> list[pa.Array]:
     """
     kinds = layout.result_types.values()
     nothing = isinstance(layout.op.windows, SessionWindows) or layout.op.stream.changes
-    if layout.shape or nothing or not layout.op.aggregations:
+    if layout.applied_steps or nothing or not layout.op.aggregations:
         return [pa.nulls(1, kind) for kind in kinds]
 
     def of(aggregation: Any, kind: pa.DataType) -> Any:

@@ -51,7 +51,7 @@ class Chunk:
     """The header of a chunk. `partition` is None where the source gives no order; `rows` counts valid records.
 
     `steps` count records by the chunk's own stream time: rows (time, records, sum of (time - the time each saw)). The
-    sum is 0 unless steps were merged, because a header has at most STEPS (`most_steps`). `opening` is
+    sum is 0 unless steps were merged, because a header has at most STEPS (`most_steps`). `first_record` is
     [offset, timestamp] of the first record. `points` are the rows (offset, running maximum) of a scattered chunk at
     which a window may close, and its last row; `sample` are as many rows at most at which the maximum grew, for the
     lateness metric. `contiguous`: the source promises that no other map task reads between `first` and `last`. `source`
@@ -69,7 +69,7 @@ class Chunk:
     min_ts: int = 0
     late_sum: float = 0.0
     late_max: int = 0
-    opening: list[int] = field(default_factory=list)
+    first_record: list[int] = field(default_factory=list)
     contiguous: bool = False
     source: int = 0
     forwarded: bool = False
@@ -182,7 +182,7 @@ def header(
     if len(times):
         at = int(np.argmax(valid))
         # Without an order a batch is taken in timestamp order.
-        chunk.opening = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
+        chunk.first_record = [int(offset[at]), int(ts[at])] if offset is not None else [0, chunk.min_ts]
     if scattered and offset is not None:
         grew = np.flatnonzero(np.diff(chunk_time, prepend=NEVER) > 0)
         chosen = grew if closing is None or not len(grew) else _at_which_windows_close(grew, closing)
@@ -236,12 +236,12 @@ class Fold:
         self._running_max: dict[Partition, tuple[Ints, Ints]] = {}
 
     @property
-    def opening(self) -> int | None:
+    def first_timestamp(self) -> int | None:
         """The timestamp of the first record in offset order, the smallest of all partitions; None without records."""
         firsts: dict[Partition, list[int]] = {}
         for chunk in self._chunks:
-            if chunk.opening:
-                firsts[chunk.partition] = min(firsts.get(chunk.partition, chunk.opening), chunk.opening)
+            if chunk.first_record:
+                firsts[chunk.partition] = min(firsts.get(chunk.partition, chunk.first_record), chunk.first_record)
         return min((ts for _, ts in firsts.values()), default=None)
 
     @cached_property

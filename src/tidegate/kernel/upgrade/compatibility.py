@@ -32,7 +32,7 @@ from tidegate.instants import MAX_MS, show_ms
 from tidegate.kernel.choice import operator_class, operator_of
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, Fitting
+from tidegate.kernel.rows.schema_evolution import FROM_THE_START, Column, SchemaEvolution
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import Store
 from tidegate.kernel.upgrade import description, drain, flush
@@ -109,11 +109,11 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     asked = bool(layout.op.all_limits) or layout.op.named or bool(state.closed)
     described = asked and description.describes(layout, state)
     if same and (described or not asked):
-        return Loaded(state, fitted(state, layout), layout.op, described=described)
+        return Loaded(state, evolved(state, layout), layout.op, described=described)
     what = description.of(store)
     check(changes(state.identity, what, layout, store))
     if same:
-        return Loaded(state, fitted(state, layout), layout.op, what)
+        return Loaded(state, evolved(state, layout), layout.op, what)
     if what is not None:
         _go_on(state, what.layout, layout)
         old = what.layout.op
@@ -121,7 +121,7 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
         bounded = state.identity["buffer"] == "bounded"
         old = replace(layout.op, buffer=StrictBuffer()) if bounded else layout.op.without_bound
     state.identity = layout.identity
-    return Loaded(state, fitted(state, layout), old, what)
+    return Loaded(state, evolved(state, layout), old, what)
 
 
 def start(loaded: Loaded) -> Flushed:
@@ -132,19 +132,18 @@ def start(loaded: Loaded) -> Flushed:
     flushed = Flushed()
     if what is not None:
         retention.drop_expired(what.layout, layout, state)
-        flushed.behind = flush.behind_limits(what, layout, state)
+        flushed.of_limits = flush.empty_removed_limits(what, layout, state)
     if what is not None and (to := flush.closing_removed(what.layout.op, layout.op)):
         flushed.results, flushed.outputs = list(flush.open_results(layout, state)), to
     return flushed
 
 
-def fitted(state: State, layout: Layout) -> Layout:
-    """The layout for a state that earlier plans began. Sets `state.fitting`: the state gives and takes its rows."""
+def evolved(state: State, layout: Layout) -> Layout:
+    """The layout for a state that earlier plans began. Sets `state.evolution`: the state gives and takes its rows."""
     if not state.columns:
         return layout
-    born = not layout.closes
-    state.fitting = Fitting(tuple(state.columns), _blank(layout), born)
-    return replace(layout, since=tuple(column.since for column in state.columns))
+    state.evolution = SchemaEvolution(tuple(state.columns), _blank(layout), counts_plan_changes=not layout.closes)
+    return replace(layout, added_at=tuple(column.added_at for column in state.columns))
 
 
 def check(found: list[Change]) -> None:
@@ -255,7 +254,7 @@ def _rows(what: Described, new: Layout, store: Store) -> Iterator[Change]:
             of = "" if len(new.op.all_limits) == 1 else f" {now.limit.store}"
             waits, comes = what.buffered[one.limit.place], new.of_limit(now.output, now.number)
             before = _shown(one, waits, what.steps[one.limit.place], new.op)
-            after = _shown(now, comes.result_schema, len(comes.shape), new.op)
+            after = _shown(now, comes.result_schema, len(comes.applied_steps), new.op)
             effect = "" if loses else "what waited leaves first; rows wait by the new limit from then on"
             yield Change(f"rows of the limit{of}", before, after, _LOSES["rows"] if loses else "", effect)
 
@@ -359,12 +358,12 @@ def _columns(state: State, old: Layout, has: list[str]) -> Iterator[Column]:
     had = dict(old.op.aggregations)
     known = dict(zip(had, state.columns or map(Column, range(len(had))), strict=True))
     free = max(column.slot for column in known.values()) + 1
-    since = _newest(state, old) if old.closes else 1 + max(0, *(column.since for column in known.values()))
+    added_at = _newest(state, old) if old.closes else 1 + max(0, *(column.added_at for column in known.values()))
     for name in has:
         if name in known:
             yield known[name]
         else:
-            yield Column(free, since)
+            yield Column(free, added_at)
             free += 1
 
 
@@ -375,7 +374,7 @@ def _newest(state: State, old: Layout) -> int:
     """
     times = [FROM_THE_START, state.newest]
     if old.op.follows is not None:
-        times.append(operator_of(fitted(state, old)).newest_record(state))
+        times.append(operator_of(evolved(state, old)).newest_record(state))
     return max(times)
 
 

@@ -33,15 +33,17 @@ from tidegate.spec.columns import DELETED, ROW_ID
 
 @dataclass
 class Flushed:
-    """Rows that leave before those of the batch: `results` of the aggregation, and rows from `behind` removed limits.
+    """Rows that leave before those of the batch.
 
-    outputs  the names of the outputs by which `results` leave
-    behind   by (output, number of the next limit that the rows come to, or the number of limits if they leave)
+    results    results of the aggregation
+    outputs    the names of the outputs by which `results` leave
+    of_limits  rows of removed limits, by (output, number of the next limit that the rows come to, or the number of
+               limits if they leave)
     """
 
     results: list[pa.Table] = field(default_factory=list)
     outputs: frozenset[str] = frozenset()
-    behind: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
+    of_limits: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,12 @@ def _alike(had: pa.DataType, has: pa.DataType, grows: bool) -> bool:
 
 def _shape(layout: Layout, output: Output, applied: int) -> Layout:
     """The layout of an output's rows after `applied` of its steps."""
-    return replace(layout.for_kind[output.kind], shape=output.steps[:applied])
+    return replace(layout.for_kind[output.kind], applied_steps=output.steps[:applied])
 
 
-def behind_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
+def empty_removed_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
     """Empty the removed limits, and compact others whose wait begins anew. Returns the rows that waited for the removed
-    ones (`Flushed.behind`).
+    ones (`Flushed.of_limits`).
 
     The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
     """

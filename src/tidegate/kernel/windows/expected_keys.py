@@ -74,7 +74,7 @@ def add_missing(layout: Layout, state: State, batch: Batch, rows: pa.Table, pack
 def _begun(layout: Layout, batch: Batch) -> Expected | None:
     """The first expected window: by the first record; on a checkpoint without expected keys by its stream time."""
     before, panes = batch.fold.before_batch, _panes(layout)
-    first = batch.fold.opening if before == NEVER else before
+    first = batch.fold.first_timestamp if before == NEVER else before
     return None if first is None else Expected(int(panes.first_window(panes.pane(first))))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Hashes, concat_tables
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.schema_evolution import Fitting
+from tidegate.kernel.rows.schema_evolution import SchemaEvolution
 from tidegate.kernel.state.keyed_runs import KeyedRuns, OfRange, last_versions
 from tidegate.kernel.state.log_index import LogIndex
 from tidegate.kernel.state.store import Store
@@ -26,9 +26,9 @@ class RowsByKey:
     versions: KeyedRuns
 
     @classmethod
-    def of(cls, layout: Layout, index: LogIndex, store: Store, fitting: Fitting | None) -> RowsByKey:
+    def of(cls, layout: Layout, index: LogIndex, store: Store, evolution: SchemaEvolution | None) -> RowsByKey:
         """The rows in a section of a store."""
-        return cls(layout, KeyedRuns.of(index, store, partial(last_versions, layout.keys), fitting))
+        return cls(layout, KeyedRuns.of(index, store, partial(last_versions, layout.keys), evolution))
 
     def find(self, hashes: Hashes) -> pa.Table | None:
         """The rows of the keys with these hashes, and perhaps of some other keys; None if there are none."""

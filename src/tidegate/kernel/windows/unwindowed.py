@@ -31,7 +31,7 @@ class Unwindowed(Operator):
 
 
 def _by_key(layout: Layout, state: State) -> RowsByKey:
-    return RowsByKey.of(layout, state.logs, state.store, state.fitting)
+    return RowsByKey.of(layout, state.logs, state.store, state.evolution)
 
 
 def _updates(layout: Layout, state: State, batch: Batch) -> Iterator[pa.Table]:

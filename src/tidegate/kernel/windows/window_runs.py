@@ -56,7 +56,7 @@ class WindowRuns:
     @classmethod
     def _of(cls, layout: Layout, state: State, start: int, number: int, ranges: dict[str, Any] | None) -> WindowRuns:
         section = Section(state.store, replace(WINDOW_RUNS, top=WINDOW_RUNS.place(number << _RANGES)))
-        rows = RowsByKey.of(layout, LogIndex.load(section, ranges), section, state.fitting)
+        rows = RowsByKey.of(layout, LogIndex.load(section, ranges), section, state.evolution)
         return cls(state, start, number, rows)
 
     def add(self, stored: pa.Table | None, rows: pa.Table) -> None:

@@ -25,7 +25,7 @@ from tidegate.kernel.operator import OpenWindows, Operator
 from tidegate.kernel.rows import grouping, results
 from tidegate.kernel.rows.closing import is_closed
 from tidegate.kernel.rows.layout import Layout
-from tidegate.kernel.rows.schema_evolution import BORN
+from tidegate.kernel.rows.schema_evolution import PLAN_CHANGES
 from tidegate.kernel.state.keyed_runs import count_keys
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.tables import WINDOW_RUNS, WINDOW_TABLES
@@ -362,9 +362,9 @@ def apply(layout: Layout, stored: pa.Table | None, rows: pa.Table, single: bool)
     if not layout.op.pre_aggregates:
         rows = grouping.lift(layout, rows)
     kept = [*layout.keys, "start", "ts", *layout.state]
-    if layout.since and not layout.closes:
-        rows = rows.append_column(BORN, pa.repeat(max(0, *layout.since), rows.num_rows))
-        kept.append(BORN)
+    if layout.added_at and not layout.closes:
+        rows = rows.append_column(PLAN_CHANGES, pa.repeat(max(0, *layout.added_at), rows.num_rows))
+        kept.append(PLAN_CHANGES)
     both = concat_tables([stored.select(kept), rows.select(kept)]) if stored is not None else rows.select(kept)
     by = [*layout.keys, "start"]
     groups = Groups.of(grouping.codes([both[name] for name in by]))
@@ -401,6 +401,6 @@ def _every_update(layout: Layout, both: pa.Table, groups: Groups, emitted: Ints,
             raise grouping.overflowed(layout, of_groups, overflow, index) from None
         columns |= zip(names, scanned, strict=True)
     columns["ts"] = running_max(ints(both["ts"])[order], starts)[at]
-    if BORN in both.schema.names:
-        columns[BORN] = both[BORN].take(pa.array(groups.first[groups.number[emitted]]))
+    if PLAN_CHANGES in both.schema.names:
+        columns[PLAN_CHANGES] = both[PLAN_CHANGES].take(pa.array(groups.first[groups.number[emitted]]))
     return pa.table(columns)

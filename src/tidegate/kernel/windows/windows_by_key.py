@@ -53,7 +53,7 @@ class WindowsByKey:
         """The windows of a state; none if it has them in buckets."""
         # Windows that close in this batch may be read after they were written.
         current = partial(_current, layout, opens.before)
-        versions = KeyedRuns.of(state.by_key, state.by_key.store, current, state.fitting)
+        versions = KeyedRuns.of(state.by_key, state.by_key.store, current, state.evolution)
         return cls(layout, state, opens, versions, ClosingTimes.of(state, open_ms(layout)))
 
     def parts(self, records: pa.Table | None, divides: bool) -> Parts:

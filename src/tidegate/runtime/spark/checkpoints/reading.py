@@ -29,7 +29,7 @@ from tidegate.kernel.inspect.pending import pending as waits
 from tidegate.kernel.state.state import State
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.upgrade import description
-from tidegate.kernel.upgrade.compatibility import fitted
+from tidegate.kernel.upgrade.compatibility import evolved
 from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
 from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
@@ -118,7 +118,7 @@ def _pending_as_text(what: Described) -> MapInArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             if (state := State.open(store)) is not None:
-                layout = fitted(state, what.layout)
+                layout = evolved(state, what.layout)
                 windows = [window for window, _ in operator_of(layout).open_windows(state)]
                 text = json.dumps({"pending": waits(layout, state).to_dict(), "windows": windows})
                 yield pa.record_batch([pa.array([text])], ["pending"])
