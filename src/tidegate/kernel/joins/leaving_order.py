@@ -45,9 +45,9 @@ def order_of_pairs(one: At, other: At) -> pa.Table:
     )
 
 
-def order_of_closing(layout: Layout, records: Records, number: int, rows: Ints, arrivals: tuple[Ints, int]) -> pa.Table:
+def order_of_closing(layout: Layout, records: Records, number: int, rows: Ints, clock: tuple[Ints, int]) -> pa.Table:
     """The sort columns of null-joined rows: records close by (timestamp, right before left, key bytes, arrival)."""
-    closing_times, each = arrivals
+    closing_times, each = clock
     closes, places = records.closes(rows), records.arrived[rows]
     at_once = (places >= 0) & (records.closing_times[rows] >= closes)
     columns: dict[str, Any] = {
@@ -65,12 +65,12 @@ def order_of_closing(layout: Layout, records: Records, number: int, rows: Ints, 
     return pa.table(columns)
 
 
-def arrivals_of(came: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
-    """The closing times of the records of the batch, in order, and the number of places per record."""
+def clock_of(arrivals: tuple[Arrived, Arrived], doubled: bool) -> tuple[Ints, int]:
+    """The closing times of the records of the batch, in order, and the number of places per record (`doubled`: two)."""
     if doubled:
-        return came[LEFT].closing_times, 2
-    places = np.concatenate([one.places for one in came])
-    closing_times = np.concatenate([one.closing_times for one in came])
+        return arrivals[LEFT].closing_times, 2
+    places = np.concatenate([one.places for one in arrivals])
+    closing_times = np.concatenate([one.closing_times for one in arrivals])
     return closing_times[np.argsort(places)], 1
 
 

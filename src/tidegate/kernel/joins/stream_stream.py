@@ -29,7 +29,7 @@ from tidegate.kernel.joins.joined_rows import conformed, joined_rows, side_colum
 from tidegate.kernel.joins.leaving_order import (
     At,
     Part,
-    arrivals_of,
+    clock_of,
     in_leaving_order,
     order_of_closing,
     order_of_pairs,
@@ -84,9 +84,9 @@ class StreamStreamJoin(JoinOperator):
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterator[pa.Table]:
         assert isinstance(batch, JoinBatch)
-        kept = self._kept(state, LEFT), self._kept(state, RIGHT)
+        open_records = self._open_records(state, LEFT), self._open_records(state, RIGHT)
         staying = _Staying(), _Staying()
-        parts = self._parts(batch, kept, staying, closes_at)
+        parts = self._parts(batch, open_records, staying, closes_at)
         yield self.layout.result_schema.empty_table()
         if self._orders:
             collected = list(parts)
@@ -96,18 +96,18 @@ class StreamStreamJoin(JoinOperator):
         else:
             yield from (rows for rows, _ in parts if rows.num_rows)
         for side in self._stored_sides:
-            _store(kept[side], staying[side], self._joined.windows, side, closes_at)
+            _store(open_records[side], staying[side], self._joined.windows, side, closes_at)
         if self._once:
             _forget_all(OpenRecords.of(state, RIGHT, preserved=False))  # earlier versions kept every record twice
 
     def next_close(self, state: State) -> int | None:
         windows, joined = self._joined.windows, self._joined
-        first = {side: self._kept(state, side).first_open for side in (LEFT, RIGHT) if joined.preserves(side)}
+        first = {side: self._open_records(state, side).first_open for side in (LEFT, RIGHT) if joined.preserves(side)}
         return min((windows.close_ms(side, at) for side, at in first.items() if at is not None), default=None)
 
     def own_rows(self, state: State, store: str) -> list[pa.Table]:
         side, joined = self.own_stores.index(store), self._joined
-        open_records, all_joined = self._kept(state, side), self._once and joined.preserves(side)
+        open_records, all_joined = self._open_records(state, side), self._once and joined.preserves(side)
         found = []
         for start in open_records.index:
             rows = open_records.read(start)
@@ -150,50 +150,54 @@ class StreamStreamJoin(JoinOperator):
         """The sides that store open records."""
         return (LEFT,) if self._once else (LEFT, RIGHT)
 
-    def _kept(self, state: State, side: int) -> OpenRecords:
+    def _open_records(self, state: State, side: int) -> OpenRecords:
         """The open records of a side; if they are stored once, those of the left side for both."""
         if self._once:
             return OpenRecords.of(state, LEFT, preserved=False)
         return OpenRecords.of(state, side, self._joined.preserves(side))
 
     def _parts(
-        self, batch: JoinBatch, kept: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closes_at: int
+        self, batch: JoinBatch, open_records: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closes_at: int
     ) -> Iterator[Part]:
         """The rows of the batch; then `staying` has the records that stay open."""
-        arrivals, preserved = None, [side for side in (LEFT, RIGHT) if self._joined.preserves(side)]
+        clock, preserved = None, [side for side in (LEFT, RIGHT) if self._joined.preserves(side)]
         for _ in batch.by_hash():
-            came = arrived(self.layout, batch)
-            for side, late in enumerate(_late(self._joined, came)):
-                self.report_late(batch, side, came[side], late)
+            arrivals = arrived(self.layout, batch)
+            for side, late in enumerate(_late(self._joined, arrivals)):
+                self.report_late(batch, side, arrivals[side], late)
             if self._orders:
-                arrivals = arrivals_of(came, doubled=self._joined.self_join)
-            sides = self._sides(kept, came, batch.closed_through, closes_at)
+                clock = clock_of(arrivals, doubled=self._joined.self_join)
+            sides = self._sides(open_records, arrivals, batch.closed_through, closes_at)
             yield from self._pairs(sides)
             yield from (
-                self._null_joined(one, side, arrivals, batch.closed_through, closes_at)
+                self._null_joined(one, side, clock, batch.closed_through, closes_at)
                 for side in preserved
                 for one in (sides[side].stored, sides[side].own)
             )
             for side in self._stored_sides:
                 staying[side].add(sides[side], closes_at)
-            del came, sides  # before the next records are decoded
+            del arrivals, sides  # before the next records are decoded
         if self._orders and not self.layout.sorts:
             # Of their keys come at most rows of other records of their side that close, behind them.
-            arrivals = np.zeros(0, np.int64), 1
+            clock = np.zeros(0, np.int64), 1
         for side in preserved if not self._once else ():
-            for one in self._closing(kept[side], staying[side], side, batch.closed_through, closes_at):
-                yield self._null_joined(one, side, arrivals, batch.closed_through, closes_at)
+            for one in self._closing(open_records[side], staying[side], side, batch.closed_through, closes_at):
+                yield self._null_joined(one, side, clock, batch.closed_through, closes_at)
 
     def _sides(
-        self, kept: tuple[OpenRecords, ...], came: tuple[Arrived, Arrived], closed_through: int, closes_at: int
+        self,
+        open_records: tuple[OpenRecords, ...],
+        arrivals: tuple[Arrived, Arrived],
+        closed_through: int,
+        closes_at: int,
     ) -> tuple[_Side, _Side]:
-        """The records of both sides that may join; `came` frees its rows."""
-        first = self._own(came, LEFT)
-        own = first, self._again(first, came) if self._joined.self_join else self._own(came, RIGHT)
-        left = self._side(kept, own, LEFT, closed_through, closes_at)
+        """The records of both sides that may join; `arrivals` free their rows."""
+        first = self._own(arrivals, LEFT)
+        own = first, self._again(first, arrivals) if self._joined.self_join else self._own(arrivals, RIGHT)
+        left = self._side(open_records[LEFT], own, LEFT, closed_through, closes_at)
         if self._once:
             return left, _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
-        return left, self._side(kept, own, RIGHT, closed_through, closes_at)
+        return left, self._side(open_records[RIGHT], own, RIGHT, closed_through, closes_at)
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[Part]:
         """Rows of pairs; `matched` of a preserved side is complete when all parts are taken."""
@@ -211,12 +215,12 @@ class StreamStreamJoin(JoinOperator):
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
     def _null_joined(
-        self, one: _Joining, side: int, arrivals: tuple[Ints, int] | None, closed_through: int, closes_at: int
+        self, one: _Joining, side: int, clock: tuple[Ints, int] | None, closed_through: int, closes_at: int
     ) -> Part:
         """Rows of records that close without a partner: their own values and timestamp, nulls of the other side."""
         records, at, order = one.records, _unmatched(one, closed_through, closes_at), None
-        if arrivals is not None:
-            order = order_of_closing(self.layout, records, side, at, arrivals)
+        if clock is not None:
+            order = order_of_closing(self.layout, records, side, at, clock)
         mine = records.rows.take(pa.array(at))
         both = (mine, None) if side == LEFT else (None, mine)
         return joined_rows(self.layout, mine, both, records.times[at]), order
@@ -251,9 +255,9 @@ class StreamStreamJoin(JoinOperator):
         )
         return _Joining(records, matched)
 
-    def _own(self, came: tuple[Arrived, Arrived], side: int) -> _Joining:
-        """The records of the batch on a side; `came` frees them."""
-        layout, mine = self.layout, came[side]
+    def _own(self, arrivals: tuple[Arrived, Arrived], side: int) -> _Joining:
+        """The records of the batch on a side; `arrivals` free them."""
+        layout, mine = self.layout, arrivals[side]
         schema = layout.of_side(side).schema
         rows = schema.empty_table() if mine.rows is None else mine.rows
         hashes = grouping.key_hash(layout, rows).view(np.int64)
@@ -273,23 +277,23 @@ class StreamStreamJoin(JoinOperator):
         )
         return _Joining(records, np.zeros(len(order), bool))
 
-    def _again(self, left: _Joining, came: tuple[Arrived, Arrived]) -> _Joining:
+    def _again(self, left: _Joining, arrivals: tuple[Arrived, Arrived]) -> _Joining:
         """The records of a self-join as right records: each comes right behind itself as a left record."""
-        came[RIGHT].release()
+        arrivals[RIGHT].release()
         reach_ms = self._joined.windows.close_ms(RIGHT, 0)
         records = replace(left.records, arrived=left.records.arrived + 1, reach_ms=reach_ms)
         return replace(_copied(left), records=records)
 
     def _side(
         self,
-        kept: tuple[OpenRecords, ...],
+        open_records: OpenRecords,
         own: tuple[_Joining, _Joining],
         side: int,
         closed_through: int,
         closes_at: int,
     ) -> _Side:
         """The records of a side that may join in this batch: stored records and its own."""
-        windows, open_records, others = self._joined.windows, kept[side], own[1 - side].records
+        windows, others = self._joined.windows, own[1 - side].records
         wanted = _distinct(others.hashes)
         columns = side_columns(self.layout, side)
         tables, hashes, times, flags, stretches = [], [], [], [], []
@@ -342,15 +346,15 @@ def _forget_all(stored: OpenRecords) -> None:
         stored.forget(start)
 
 
-def _late(joined: StreamStream, came: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
+def _late(joined: StreamStream, arrivals: tuple[Arrived, Arrived]) -> tuple[Flags, Flags]:
     """Flags of the records that nothing can join any more; in a self-join neither as left nor as right record."""
     late = []
-    for side, one in enumerate(came):
+    for side, one in enumerate(arrivals):
         # Late iff t < S - reach: stream times differ by record, so the reach is added to t instead.
         reach = -joined.windows.late_before_ms(side, 0)
         late.append((later_ms(one.times, reach) < one.closing_times) & one.keyed)
     if joined.self_join:
-        late = [late[LEFT] & late[RIGHT], np.zeros(len(came[RIGHT]), bool)]
+        late = [late[LEFT] & late[RIGHT], np.zeros(len(arrivals[RIGHT]), bool)]
     return late[LEFT], late[RIGHT]
 
 

@@ -85,7 +85,7 @@ class OfRange(NamedTuple):
 class KeyedRuns:
     """The versions of one table, by range of hashes.
 
-    current  the current versions of some keys; it is given all versions of these keys, in order of arrival
+    current    the current versions of some keys; it is given all versions of these keys, in order of arrival
     evolution  converts stored rows to rows of the plan, where they differ
     """
 
