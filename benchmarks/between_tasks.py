@@ -29,7 +29,7 @@ from benchmarks.workloads.tumbling import OURS
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark import map_step, stateful_step
 from tidegate.runtime.spark.map_step import Packer
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 from tidegate.runtime.spark.worker import gc_freeze
 from tidegate.runtime.spark.worker.processor import StageProcessor
 

@@ -21,7 +21,7 @@ from benchmarks.clock import Clock, Record
 from benchmarks.contestant import Contestant
 from benchmarks.wrapped import wrapped
 from tidegate.runtime.spark.map_step import Packer
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.worker.processor import StageProcessor
 from tidegate.runtime.spark.worker.state import SparkStore
 

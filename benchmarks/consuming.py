@@ -26,7 +26,7 @@ from benchmarks.peers.over_kafka import BROKER, BROKER_JVM, connector
 from benchmarks.peers.topics import Topics, records_of
 from benchmarks.workloads import tumbling
 from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 CORES, TURNS = 2, 5
 COLUMNS = ["user", "amount", "kafka_timestamp", "partition", "offset"]
@@ -44,7 +44,7 @@ def rows_of(topics: Topics, shape: Shape, consumer: str) -> DataFrame:
         options={**CONSUMER[consumer], "maxOffsetsPerTrigger": str(shape.rows)},
     )
     fields = arrow_schema(source.frame.schema)
-    frame, row_decoder = source.node.raw.for_workers(pa.schema([fields.field(name) for name in COLUMNS]))
+    frame, row_decoder = source.node.undecoded.for_workers(pa.schema([fields.field(name) for name in COLUMNS]))
     return frame.mapInArrow(lambda batches: counted(row_decoder.rows(batches, Counts())), "rows long")
 
 

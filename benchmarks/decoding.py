@@ -24,7 +24,7 @@ from benchmarks.options import arguments, save, say, session, size_of, versions
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.reading import STAMP
 from tidegate.runtime.spark.kafka.source import decoded_stream
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 ROWS = {"smoke": 10_000, "default": 2_000_000, "full": 10_000_000}
 Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -65,7 +65,7 @@ def measure(spark: SparkSession, rows: int, folder: Path) -> dict[str, float]:
     source = decoded_stream(raw, key="user", value="amount long", timestamp=None, name="events")
     columns = ["user", "amount", STAMP, "partition", "offset"]
     by_spark = source.frame.select(*columns)
-    frame, row_decoder = source.node.raw.for_workers(arrow_schema(by_spark.schema))
+    frame, row_decoder = source.node.undecoded.for_workers(arrow_schema(by_spark.schema))
     plain = raw.select("key", "value", "timestamp", "partition", "offset")
     ways: dict[str, tuple[DataFrame, Rows]] = {
         "as bytes": (plain, iter),

@@ -44,7 +44,7 @@ def measured(path: str) -> tuple[float, int]:
     from tidegate.runtime.spark.files.columnar import Files
     from tidegate.runtime.spark.files.listed import PATH
     from tidegate.runtime.spark.map_step import Packer
-    from tidegate.runtime.spark.raw import Counts
+    from tidegate.runtime.spark.row_decoder import Counts
 
     pa.set_cpu_count(1)
     stream = tg.stream("events", key="user", timestamp="ts", partition="partition", offset="offset")

@@ -35,7 +35,7 @@ from benchmarks.options import arguments, save, say, session, size_of, versions
 from benchmarks.peers.over_kafka import connector
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.source import decoded_stream
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 ROWS = {"smoke": 10_000, "default": 3_000_000, "full": 10_000_000}
 COLUMNS = ["user", "amount", "price", "country", "at", "partition", "offset"]
@@ -126,7 +126,7 @@ def ways(raw: DataFrame, topic: Topic, registry: Registry) -> dict[str, tuple[Da
     """The ways of decoding by name: a frame, and the function that makes rows of its batches in a worker."""
     value = tg.kafka.schema_registry(registry.url, subject=topic.subject)
     source = decoded_stream(raw, key="user", value=value, timestamp="at", name="orders")
-    frame, row_decoder = source.node.raw.for_workers(arrow_schema(source.frame.select(*COLUMNS).schema))
+    frame, row_decoder = source.node.undecoded.for_workers(arrow_schema(source.frame.select(*COLUMNS).schema))
     found: dict[str, tuple[DataFrame, Rows]] = {OURS: (frame, partial(row_decoder.rows, counts=Counts()))}
     if topic.read is not None:
         body = topic.read(F.substring("value", 6, 2**31 - 1)).alias("row")

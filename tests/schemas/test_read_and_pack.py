@@ -28,7 +28,7 @@ from tidegate.plan import operation
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, TASK, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.map_step import Packer
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 from tidegate.spec.columns import START
 
 TASKS, SLICE = 2, 25

@@ -282,7 +282,7 @@ def read_by_workers(
     source = tg.files.source(
         spark, str(folder), key="user", timestamp="ts", format=format, schema=schema, options=options, streaming=False
     )
-    raw: Any = source.node.raw  # type: ignore[union-attr]
+    raw: Any = source.node.undecoded  # type: ignore[union-attr]
     return plain.PLAIN in raw.for_workers(arrow_schema(source.frame.schema))[0].columns
 
 

@@ -26,7 +26,7 @@ from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.dictionary_pages import of_numbers
 from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.map_step import Packer
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 WORDS = st.none() | st.sampled_from(["", "a", "é", "ab" * 40, "key-1", "key-2"]) | st.text(max_size=5)
 WRITERS = st.fixed_dictionaries(

@@ -26,7 +26,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.files.columnar import Columns, Files
 from tidegate.runtime.spark.files.listed import PATH
 from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 BASE_US = 1_767_225_600_000_000
 BATCHES = 4

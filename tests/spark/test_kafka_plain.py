@@ -26,7 +26,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.kafka import plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 pytestmark = pytest.mark.spark
 
@@ -133,7 +133,7 @@ def read_both(
 def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
     """The same for a stream whose records are not decoded yet."""
     wanted = arrow_schema(source.frame.schema)
-    frame, row_decoder = source.node.raw.for_workers(wanted)
+    frame, row_decoder = source.node.undecoded.for_workers(wanted)
     given = frame.toArrow().to_batches()
     streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
     plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
@@ -196,7 +196,7 @@ def test_a_time_in_milliseconds_beyond_what_a_timestamp_holds_is_none(spark: Spa
     source = decoded_stream(values(spark, *records), key="user", value=schema, timestamp="at", name="events")
     times = [row[0] for row in source.frame.select(F.unix_millis("at")).collect()]
     assert times == [*written_[:5], *[None] * 5]
-    frame, row_decoder = source.node.raw.for_workers(arrow_schema(source.frame.schema))
+    frame, row_decoder = source.node.undecoded.for_workers(arrow_schema(source.frame.schema))
     made = pa.Table.from_batches(list(row_decoder.rows(iter(frame.toArrow().to_batches()), Counts())))
     assert made["at"].cast(pa.int64()).to_pylist() == [None if ms is None else ms * 1000 for ms in times]
 
@@ -237,13 +237,13 @@ def test_results_of_a_topic_are_those_of_its_decoded_rows(spark: SparkSession) -
 )
 def test_other_schemas_are_read_by_spark(spark: SparkSession, schema: str) -> None:
     source = decoded_stream(values(spark, b"{}"), key="user", value=schema, timestamp=None, name="events")
-    assert source.node.raw is None
+    assert source.node.undecoded is None
 
 
 def test_options_of_from_json_are_spark_s_to_apply(spark: SparkSession) -> None:
     lenient = tg.kafka.json("user string, amount long", {"allowUnquotedFieldNames": "true"})
     source = decoded_stream(values(spark, b"{user: 'A'}"), key="user", value=lenient, timestamp=None, name="events")
-    assert source.node.raw is None
+    assert source.node.undecoded is None
     assert [row["user"] for row in source.frame.collect()] == ["A"]
 
 
@@ -263,7 +263,7 @@ def test_times_are_spark_s_to_read_under_its_parser_of_old(spark: SparkSession) 
     spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
     try:
         source = decoded_stream(values(spark, said), key="user", value=schema, timestamp="ts", name="events")
-        assert source.node.raw is None
+        assert source.node.undecoded is None
         assert [row[0] for row in source.frame.select(F.unix_millis("ts") % 1000).collect()] == [5]
     finally:
         spark.conf.unset("spark.sql.legacy.timeParserPolicy")

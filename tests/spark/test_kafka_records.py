@@ -475,7 +475,7 @@ def test_a_record_without_a_value_is_skipped(spark: SparkSession, read: str, tim
     # Only Spark reads times as text of a pattern.
     value = tg.kafka.json("amount long, at long", {"dateFormat": "yyyy"} if read == "by Spark" else None)
     source = decoded_stream(frame, key="user", value=value, timestamp=timestamp, name="events")
-    assert (source.node.raw is None) == (read == "by Spark")
+    assert (source.node.undecoded is None) == (read == "by Spark")
     counted = source.filter(lambda row: True) if read == "behind a step" else source
     rows = counted.group_by_key().count().to_df().collect()
     # If `at` is not the time, it is a value.

@@ -31,7 +31,7 @@ from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.source import decoded_stream, decoded_table
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,7 @@ def clicks(registry: Registry, frame: DataFrame, **more: Any) -> Any:
 def worked(source: Any) -> list[dict[str, Any]]:
     """The rows of the map step, made without `frame`."""
     wanted = arrow_schema(source.frame.schema)
-    given, row_decoder = source.node.raw.for_workers(wanted)
+    given, row_decoder = source.node.undecoded.for_workers(wanted)
     records, counts = given.toArrow(), Counts()
     made = pa.Table.from_batches(list(row_decoder.rows(iter(records.to_batches()), counts)), wanted)
     found = Counts(records.num_rows, records.num_rows - made.num_rows)
@@ -269,11 +269,11 @@ def test_what_spark_reads_of_json_by_a_registry(spark: SparkSession, registry: R
     for schema, key in (("user string, tags array<string>", "user"), ("user string, day date", "user")):
         value = tg.kafka.schema_registry(registry.url, schema=schema, options=QUICK)
         source = decoded_stream(values(spark, b"{}"), key=key, value=value, timestamp=None, name="clicks")
-        assert source.node.raw is None
+        assert source.node.undecoded is None
     by_registry = tg.kafka.schema_registry(registry.url, schema="k string", options=QUICK)
     value = tg.kafka.schema_registry(registry.url, schema="user string", options=QUICK)
     source = decoded_stream(values(spark, b"{}"), key=by_registry, value=value, timestamp=None, name="clicks")
-    assert source.node.raw is None
+    assert source.node.undecoded is None
 
 
 def test_a_sink_writes_the_number_of_the_newest_schema(spark: SparkSession, registry: Registry) -> None:
@@ -524,7 +524,7 @@ def test_decoded_rows_keep_no_bytes_of_records(spark: SparkSession, registry: Re
     frame = raw(spark, *((b"k", framed(one, first("A", n, n))) for n in range(100)))
     source = clicks(registry, frame, key="k")
     wanted = arrow_schema(source.frame.schema)
-    given, row_decoder = source.node.raw.for_workers(wanted)
+    given, row_decoder = source.node.undecoded.for_workers(wanted)
     sent = pa.table(given.toArrow()).combine_chunks().to_batches()[0].serialize()
     batch = pa.ipc.read_record_batch(sent, given.toArrow().schema)
     [rows] = row_decoder.rows(iter([batch.append_column(WALL_CLOCK, pa.array([7] * 100))]), Counts())

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from tidegate.runtime.spark.raw import Counts
+from tidegate.runtime.spark.row_decoder import Counts
 
 
 def encode(table: pa.Table) -> bytes:

@@ -44,7 +44,8 @@ class Stream:
     follows  the name of the join whose rows these are, if the records have its stream time: a join that follows its
              slowest partition does not show its stream time by its rows
     moves    whether a record may be two changes: it deletes a row under its old key, and upserts one under another key
-    raw      the source of rows that workers decode, instead of rows of `frame` (runtime.spark.raw)
+    undecoded
+             the source of records that workers decode, instead of rows of `frame` (`runtime.spark.row_decoder`)
     """
 
     name: str
@@ -65,7 +66,7 @@ class Stream:
     forwarded: bool = False
     follows: str | None = None
     moves: bool = False
-    raw: Any = field(default=None, compare=False, repr=False)
+    undecoded: Any = field(default=None, compare=False, repr=False)
 
     @property
     def branches(self) -> tuple[Stream, ...]:
@@ -96,7 +97,7 @@ class Stream:
     def unbound(self) -> Stream:
         """The stream without DataFrames and tables, which exist only in the driver of the query."""
         sources = tuple(source.unbound for source in self.sources)
-        return replace(self, frame=None, raw=None, table=None, sources=sources)
+        return replace(self, frame=None, undecoded=None, table=None, sources=sources)
 
     @property
     def is_source(self) -> bool:
@@ -329,7 +330,7 @@ def inputs_of(table: Plan | Join) -> tuple[Stream, ...]:
     return tuple(branch for stream in streams for branch in inputs_of(stream))
 
 
-_BOUND = ("frame", "raw", "expects")
+_BOUND = ("frame", "undecoded", "expects")
 """Fields with what a node is bound to. `==` ignores them."""
 
 

@@ -28,7 +28,7 @@ from tidegate.runtime.spark.kafka.formats import Json
 from tidegate.runtime.spark.kafka.reading import TOMBSTONE
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Registered, judged
 from tidegate.runtime.spark.kafka.source import KafkaTable, changes_table
-from tidegate.runtime.spark.raw import without_faults
+from tidegate.runtime.spark.row_decoder import without_faults
 from tidegate.runtime.spark.schemas.avro import Field, Schema
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder
 from tidegate.spec.columns import OURS

@@ -16,7 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.runtime.spark.frames.declared import is_streaming, known_by_name
 from tidegate.runtime.spark.frames.names import numbered, numbers, quoted, renamed
-from tidegate.runtime.spark.raw import Counts, MapInArrow, Pack
+from tidegate.runtime.spark.row_decoder import Counts, MapInArrow, Pack
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.tasks import in_partitions, task_numbers
 from tidegate.runtime.spark.worker.processor import Stage, StageProcessor, static_step

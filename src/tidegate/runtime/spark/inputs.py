@@ -27,7 +27,7 @@ from tidegate.runtime.spark.frames.contiguous import Origin, repeats_offsets
 from tidegate.runtime.spark.frames.declared import bound, in_pipeline, is_streaming
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.map_step import Packer
-from tidegate.runtime.spark.raw import Raw, columns_read
+from tidegate.runtime.spark.row_decoder import Undecoded, columns_read
 from tidegate.spec.aggregates import Cogroup
 from tidegate.spec.columns import ROW
 
@@ -60,7 +60,7 @@ class OperatorInput:
     branch: Stream | None = None
     contiguous: bool = False
     repeats: bool = False
-    undecoded: tuple[Raw, pa.Schema, str | None] | None = None
+    undecoded: tuple[Undecoded, pa.Schema, str | None] | None = None
     given: pa.Schema | None = None
 
     def packed(self, layout: Layout, tasks: int) -> Input:
@@ -71,9 +71,9 @@ class OperatorInput:
         packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous, given=self.given)
         if self.undecoded is None:
             return Input(self.frame, self.columns, packer)
-        raw, wanted, observed = self.undecoded
+        source, wanted, observed = self.undecoded
         # Rows have the clock of the batch only behind Spark.
-        frame, row_decoder = raw.for_workers(wanted, observed, None if layout.op.needs_wall_clock else packer)
+        frame, row_decoder = source.for_workers(wanted, observed, None if layout.op.needs_wall_clock else packer)
         columns = {name: col(name) for name in frame.columns} | self.columns
         return Input(frame, columns, replace(packer, row_decoder=row_decoder), row_decoder.observed)
 
@@ -82,8 +82,8 @@ def reading_stream(op: Operation, branch: Stream, observed: Counter[str]) -> Ope
     """The input with the records of `branch`; `observed`: number of observations of the query by name."""
     frame: DataFrame = branch.frame
     check_carried(frame, _carried(op, branch, tuple(frame.columns)))
-    if branch.raw is not None:
-        return _of_raw(op, branch, observed)
+    if branch.undecoded is not None:
+        return _undecoded(op, branch, observed)
     origin = Origin.of(frame, branch.partition, branch.offset)
     if origin.several:
         _warn_several_topics(origin.topics, branch.partition)
@@ -96,10 +96,10 @@ def reading_stream(op: Operation, branch: Stream, observed: Counter[str]) -> Ope
             columns = _with_one_order(op.stream, columns)
         return OperatorInput(frame, columns, schema, as_one, contiguous=origin.contiguous, repeats=repeats)
     columns = {name: col(name) for name in frame.columns} | wall_clock(op, WALL_CLOCK)
-    raw = _schema(op, frame, columns)
-    schema = read(op, branch, raw.empty_table()).schema
+    given = _schema(op, frame, columns)
+    schema = read(op, branch, given.empty_table()).schema
     read_by = OperatorInput(frame, columns, schema, contiguous=origin.contiguous, repeats=repeats)
-    return replace(read_by, branch=branch.unbound, given=raw)
+    return replace(read_by, branch=branch.unbound, given=given)
 
 
 def _warn_several_topics(topics: tuple[str, ...], partition: str | None) -> None:
@@ -111,20 +111,21 @@ def _warn_several_topics(topics: tuple[str, ...], partition: str | None) -> None
     )
 
 
-def _of_raw(op: Operation, branch: Stream, observed: Counter[str]) -> OperatorInput:
+def _undecoded(op: Operation, branch: Stream, observed: Counter[str]) -> OperatorInput:
+    """`reading_stream` of a source whose records the workers decode."""
     read_of = columns_read(op, branch, tuple(branch.frame.columns))
     wanted = arrow_schema(branch.frame.select(*map(col, read_of)).schema)
-    name = branch.raw.observed
+    name = branch.undecoded.observed
     columns = wall_clock(op, WALL_CLOCK)
     schema = read(op, branch, pa.schema([*wanted, *((name, pa.int64()) for name in columns)]).empty_table()).schema
-    undecoded = branch.raw, wanted, None if name is None else observation(name, observed)
-    promised = branch.raw.contiguous
+    undecoded = branch.undecoded, wanted, None if name is None else observation(name, observed)
+    promised = branch.undecoded.contiguous
     return OperatorInput(branch.frame, columns, schema, branch=branch.unbound, contiguous=promised, undecoded=undecoded)
 
 
 def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str, ...]:
     """The columns whose values reach the operator; of other columns it learns at most whether they are null."""
-    if branch.raw is not None or not op.stream.is_source:
+    if branch.undecoded is not None or not op.stream.is_source:
         return tuple(columns_read(op, branch, names))
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 

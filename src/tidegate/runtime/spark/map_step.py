@@ -13,7 +13,7 @@ from tidegate.kernel.exchange.packing import combines, pack, with_schema
 from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import Stream
 from tidegate.runtime.spark.frames import order
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 from tidegate.runtime.spark.worker.memory import keep
 

@@ -34,7 +34,7 @@ from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
 from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
 from tidegate.runtime.spark.frames.public import public
-from tidegate.runtime.spark.raw import MapInArrow
+from tidegate.runtime.spark.row_decoder import MapInArrow
 from tidegate.runtime.spark.session.given import check_session
 from tidegate.runtime.spark.worker.state import NAMED, NAMES, name_at, part_of
 from tidegate.runtime.spark.worker.state_variable import LOG

@@ -20,7 +20,7 @@ from tidegate.runtime.spark.files.deletion_vector import DELETED
 from tidegate.runtime.spark.files.listed import NUMBER, PATH, VALUES, folder_values, typed, value_in
 from tidegate.runtime.spark.files.stores import Root, located, too_large
 from tidegate.runtime.spark.files.times import FIRST_YEAR, OldTimeError, Times
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 
 _BATCH_ROWS = 1 << 17
 

@@ -24,7 +24,7 @@ from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
-from tidegate.runtime.spark.raw import Counts, Pack, RowDecoder, without_faults
+from tidegate.runtime.spark.row_decoder import Counts, Pack, RowDecoder, without_faults
 from tidegate.spec.columns import OURS
 
 _ROW, _FAULT = OURS + "row", OURS + "fault"
@@ -64,7 +64,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ColumnReading:
-    """Files of columns, which the workers read (`raw.Raw`).
+    """Files of columns, which the workers read (`row_decoder.Undecoded`).
 
     columns  reads a file; gets its schema here; its `names` are by field
     """
@@ -111,7 +111,7 @@ class ColumnReading:
 
 @dataclass(frozen=True)
 class LineReading:
-    """Files of lines (`raw.Raw`): Arrow reads the plain lines, and Spark's parsers read the others.
+    """Files of lines (`row_decoder.Undecoded`): Arrow reads the plain lines, and Spark's parsers read the others.
 
     format   the format of a line; None if a line is a column itself, as in the format text
     mode     the treatment of malformed lines (`formats.MODES`)

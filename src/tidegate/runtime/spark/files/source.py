@@ -30,7 +30,7 @@ from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.runtime.spark.frames.names import check_apart, free, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
-from tidegate.runtime.spark.raw import Pack
+from tidegate.runtime.spark.row_decoder import Pack
 from tidegate.runtime.spark.session.given import check_session
 
 FORMATS = COLUMNAR, LINES = (("parquet", "orc"), ("json", "csv", "text"))
@@ -180,7 +180,7 @@ def stream_of(
         **more,
     )
     dead_letters = reading.dead_letters() if isinstance(reading, LineReading) else None
-    return FileStream(replace(stream.node, raw=reading), frame, dead_letters)
+    return FileStream(replace(stream.node, undecoded=reading), frame, dead_letters)
 
 
 def ordered(
@@ -328,7 +328,7 @@ def _as_spark_lists_them(
     stream = dsl.stream(frame, name=name, **given)
     # This format reads no byte of a file if only the path is selected.
     paths = reader.schema(_BINARY).format("binaryFile").load(path).select(PATH)
-    return FileStream(replace(stream.node, raw=Paths(paths)), frame)
+    return FileStream(replace(stream.node, undecoded=Paths(paths)), frame)
 
 
 def _named(field: Any, names: Mapping[str, str]) -> Any:
@@ -424,7 +424,7 @@ def qualified(spark: SparkSession, path: str) -> str:
 
 @dataclass(frozen=True)
 class Paths:
-    """The files of a stream, by their paths (`raw.Raw`)."""
+    """The files of a stream, by their paths (`row_decoder.Undecoded`)."""
 
     frame: DataFrame
 

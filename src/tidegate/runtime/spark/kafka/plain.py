@@ -43,7 +43,7 @@ from tidegate.kernel.columns.arrays import Flags, as_schema, flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.alike import Alike, Field
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.schemas.cursor import decoded
 from tidegate.runtime.spark.worker.memory import keep
 from tidegate.spec.columns import OURS

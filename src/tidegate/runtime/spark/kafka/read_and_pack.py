@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.runtime.spark.kafka.plain import Read, Reader, in_one_row
-from tidegate.runtime.spark.raw import Counts, Pack
+from tidegate.runtime.spark.row_decoder import Counts, Pack
 
 
 @dataclass(frozen=True)

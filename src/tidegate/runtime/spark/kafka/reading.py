@@ -28,7 +28,7 @@ from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, 
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
-from tidegate.runtime.spark.raw import Pack, RowDecoder, without_faults
+from tidegate.runtime.spark.row_decoder import Pack, RowDecoder, without_faults
 from tidegate.spec.columns import OURS
 
 STAMP = "kafka_timestamp"

@@ -24,7 +24,7 @@ from tidegate.kernel.columns.arrays import Flags, as_type
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted
-from tidegate.runtime.spark.raw import Counts, RowDecoder
+from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written, registry

@@ -209,7 +209,7 @@ def decoded_stream(
     # Every record has a place and a time in Kafka: these columns are no values, which a record may lack.
     node = replace(node, non_values=tuple(name for name in (*META, "headers") if name in frame.columns))
     if reading.in_workers:
-        node = replace(node, raw=reading)
+        node = replace(node, undecoded=reading)
     return KafkaStream(node, frame, reading.dead_letters())
 
 

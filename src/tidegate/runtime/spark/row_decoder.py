@@ -1,4 +1,4 @@
-"""Sources whose records the Python workers decode: `Raw` is such a source, a `RowDecoder` decodes in a worker.
+"""Sources whose records the Python workers decode: `Undecoded` is such a source, a `RowDecoder` decodes in a worker.
 
 To make rows in the JVM and move them to Python costs more than all that tidegate does with them (decision 0009).
 """
@@ -35,7 +35,7 @@ Pack = Callable[[Iterator[pa.RecordBatch], Counts], Iterable[tuple[int, bytes]]]
 class RowDecoder(ABC):
     """Decodes records in a worker. It is pickled into the plan.
 
-    observed  name of the observation with the sums of `Counts` of all workers (`Raw.observed`); None if Spark has
+    observed  name of the observation with the sums of `Counts` of all workers (`Undecoded.observed`); None if Spark has
               counted the records and the workers do not
     """
 
@@ -58,8 +58,8 @@ class RowDecoder(ABC):
         return self
 
 
-class Raw(Protocol):
-    """The undecoded source of a stream, which also has a DataFrame of its rows (`plan.Stream.raw`)."""
+class Undecoded(Protocol):
+    """A source of records that workers decode (`plan.Stream.undecoded`); its stream has a DataFrame of rows too."""
 
     @property
     def contiguous(self) -> bool:
