@@ -88,20 +88,7 @@ class Question:
             )
         if trigger_ms == 0:
             raise DefinitionError("`trigger` is 0 milliseconds: leave it out for the shortest batches.")
-        if aggregates is not None and not isinstance(aggregates, Mapping):
-            raise DefinitionTypeError(
-                f"`aggregates` is {in_one_line(aggregates)}, not a dict of aggregates by name. Give for example "
-                '{"count": tg.count()}.'
-            )
-        aggregates = dict(aggregates or {"count": COUNT})
-        for name, aggregate in aggregates.items():
-            check_user_name(name, "An aggregate")
-            if not isinstance(aggregate, Aggregate) or aggregate.ordered:
-                raise DefinitionTypeError(
-                    f"The aggregate {name!r} is {in_one_line(aggregate)}. Alerts are computed over built-in aggregates "
-                    "that do not depend on order: tg.count(), tg.sum(column), tg.min, tg.max, tg.mean, "
-                    "tg.approx_count_distinct."
-                )
+        aggregates = _checked_aggregates(aggregates)
         if alert is not None:
             check_predicate(alert)
             check_names((*keys, *aggregates))
@@ -160,6 +147,24 @@ class Question:
 
     def __str__(self) -> str:
         return f"{self.windows}, grace {show_ms(self.windows.grace_ms)}"
+
+
+def _checked_aggregates(given: Any) -> dict[str, Aggregate]:
+    if given is not None and not isinstance(given, Mapping):
+        raise DefinitionTypeError(
+            f"`aggregates` is {in_one_line(given)}, not a dict of aggregates by name. Give for example "
+            '{"count": tg.count()}.'
+        )
+    aggregates = dict(given or {"count": COUNT})
+    for name, aggregate in aggregates.items():
+        check_user_name(name, "An aggregate")
+        if not isinstance(aggregate, Aggregate) or aggregate.ordered:
+            raise DefinitionTypeError(
+                f"The aggregate {name!r} is {in_one_line(aggregate)}. Alerts are computed over built-in aggregates "
+                "that do not depend on order: tg.count(), tg.sum(column), tg.min, tg.max, tg.mean, "
+                "tg.approx_count_distinct."
+            )
+    return aggregates
 
 
 def check_target(target: Any, share: str, usual: float) -> None:
