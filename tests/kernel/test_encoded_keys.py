@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.exchange import partial_aggregates
-from tidegate.kernel.exchange.packing import combines, pack
+from tidegate.kernel.exchange.packing import pack, takes_dictionaries
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.tuning import DEFAULT
@@ -134,6 +134,6 @@ def test_the_blobs_are_the_same(
 
 
 def test_keys_stay_encoded_where_records_are_only_combined() -> None:
-    assert {name: combines(layout(name, 100, 100)) for name in TOPOLOGIES} == {
+    assert {name: takes_dictionaries(layout(name, 100, 100)) for name in TOPOLOGIES} == {
         name: stays for name, (stays, _) in TOPOLOGIES.items()
     }

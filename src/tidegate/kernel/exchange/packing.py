@@ -162,14 +162,14 @@ def _end(last: pa.RecordBatch, following: pa.RecordBatch) -> int:
     return int(others[-1]) + 1 if len(others) else 0
 
 
-def combines(layout: Layout) -> bool:
-    """Whether records are read only to combine those with equal keys: then keys may come dictionary-encoded."""
+def takes_dictionaries(layout: Layout) -> bool:
+    """Whether keys may come dictionary-encoded: records are read only to combine those with equal keys."""
     return layout.op.pre_aggregates and not layout.op.keeps_late and not layout.op.buffers_by_stream_time
 
 
 def with_schema(rows: pa.Table, layout: Layout) -> pa.Table:
     """`rows` with the schema of the layout, but for keys that stay dictionary-encoded."""
-    keys = layout.keys if combines(layout) else ()
+    keys = layout.keys if takes_dictionaries(layout) else ()
     fields = [
         given if field.name in keys and pa.types.is_dictionary(given.type) else field
         for field, given in ((field, rows.schema.field(field.name)) for field in layout.schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.exchange.decoding import read
-from tidegate.kernel.exchange.packing import combines, pack, with_schema
+from tidegate.kernel.exchange.packing import pack, takes_dictionaries, with_schema
 from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import Stream
 from tidegate.runtime.spark.frames import order
@@ -61,5 +61,5 @@ class Packer:
     def _kept(self) -> frozenset[str]:
         """The columns that need not be decoded: keys of rows that are combined, if no step reads them."""
         assert self.branch is not None
-        keeps = combines(self.layout) and not self.branch.steps
+        keeps = takes_dictionaries(self.layout) and not self.branch.steps
         return frozenset(self.layout.op.key) if keeps else frozenset()
