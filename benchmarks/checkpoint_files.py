@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from benchmarks.options import AS_INSTALLED, HADOOPS_OWN, arguments, save, say, session, versions
-from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.session.installed import checkpointing
 
 FILES, SMOKE_FILES = 300, 5
 

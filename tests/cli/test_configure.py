@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import tidegate as tg
 from tidegate.runtime.spark.hadoop import local_files
-from tidegate.runtime.spark.session import config, socket_files
+from tidegate.runtime.spark.session import config, installed, socket_files
 
 PLATFORMS = "com.platform.state.RocksDBStateStoreProvider"
 SAVING = config.ONE_POOL | config.LARGER_BATCHES
@@ -141,7 +141,7 @@ def test_another_store_does_not_stay() -> None:
 )
 def test_a_kafka_connector_of_another_spark_is_refused(package: str, problem: bool) -> None:
     packages = f"org.example:other:1.0, {package}"
-    for of in (SparkSession.builder.config(config.PACKAGES, packages), Session(**{config.PACKAGES: packages})):
+    for of in (SparkSession.builder.config(installed.PACKAGES, packages), Session(**{installed.PACKAGES: packages})):
         if not problem:
             tg.configure(of)
             continue
@@ -155,7 +155,7 @@ def test_a_kafka_connector_of_another_spark_is_refused(package: str, problem: bo
 
 
 def test_what_a_platform_adds_to_a_version_is_no_part_of_the_connector() -> None:
-    assert config.connector("4.1.1-amzn-0") == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
+    assert installed.connector("4.1.1-amzn-0") == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
 
 
 def test_a_spark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

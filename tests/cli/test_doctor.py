@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.cli.main import main
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import installed
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -93,12 +93,12 @@ def test_an_old_spark_on_a_new_java(monkeypatch: pytest.MonkeyPatch, java: Path)
     (java / "release").write_text('JAVA_VERSION="25"\n')
     monkeypatch.setattr(pyspark, "__version__", "4.1.1")
     with pytest.raises(TidegateError, match=r"Java 25, and Spark 4.1.1 does not run on it.*Use Java 17 or 21"):
-        config.require_java()
+        installed.require_java()
     monkeypatch.setattr(pyspark, "__version__", "4.3.0")
-    config.require_java()
+    installed.require_java()
 
 
 def test_a_spark_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.4")
     with pytest.raises(TidegateError, match=r"pyspark is 3.5.4: tidegate needs 4.0 or later"):
-        config.require_spark()
+        installed.require_spark()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from spark.forking import forking
 from spark.lookups import remember
 from tidegate.runtime.spark.hadoop import local_files
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import installed
 from tidegate.runtime.spark.session.config import configure
 
 QUICK_START = (
@@ -91,8 +91,8 @@ def shared(home: Path) -> Iterator[SparkSession]:
 def same_python(python: str) -> None:
     """Skip the check of a `forking` program, which is the Python of this process: starting both takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "_asked", lambda *_: subprocess.CompletedProcess((), 0, "the same"))
-        config.require_workers(python)
+        patch.setattr(installed, "_asked", lambda *_: subprocess.CompletedProcess((), 0, "the same"))
+        installed.require_workers(python)
 
 
 def quick(home: Path) -> dict[str, str]:

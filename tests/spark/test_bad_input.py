@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import config, installed
 
 pytestmark = pytest.mark.spark
 
@@ -652,14 +652,14 @@ def test_a_java_without_a_release_file_is_asked(monkeypatch: pytest.MonkeyPatch,
     _java(tmp_path, "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(tg.TidegateError, match="is Java 11: Spark needs Java 17 or later"):
-        config.require_java()
+        installed.require_java()
 
 
 def test_a_java_that_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _java(tmp_path, "exit 1")
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    config.require_java()
+    installed.require_java()
 
 
 def _java(home: Path, script: str) -> Path:

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from tidegate.runtime.spark.hadoop.local_files import CLASSES
 from tidegate.runtime.spark.session import socket_files
-from tidegate.runtime.spark.session.config import check, checkpointing
+from tidegate.runtime.spark.session.config import check
+from tidegate.runtime.spark.session.installed import checkpointing
 
 HADOOPS = {
     "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs",

@@ -30,7 +30,7 @@ from spark.toys import (
 )
 from tidegate.errors import TidegateError, TidegateWarning
 from tidegate.runtime.spark.flow import Input, flow
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import config, installed
 from tidegate.runtime.spark.tasks import spark_hash, task_numbers
 
 pytestmark = pytest.mark.spark
@@ -156,7 +156,7 @@ def test_pack_is_called_for_an_empty_partition(spark: SparkSession) -> None:
 def test_arrow_batches_of_the_input(spark: SparkSession) -> None:
     config.configure(spark)
     most = int(spark.conf.get(config.ARROW_ROWS))
-    assert most == (50_000 if config.spark_version() >= config.SPARK_BOUNDS_ARROW_BYTES else 10_000)
+    assert most == (50_000 if installed.spark_version() >= config.SPARK_BOUNDS_ARROW_BYTES else 10_000)
     frame = spark.range(0, 2 * most + 5_000, 1, 1).selectExpr("cast(id as string) key")
     rows = echoed(frame, RawPack(TASKS)).collect()
     assert {row.text for row in rows} == {f"{most},{most},5000"}
@@ -367,13 +367,13 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, r
     (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{release}"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(TidegateError, match=f"{message}: Spark needs Java 17 or later"):
-        config.require_java()
+        installed.require_java()
 
 
 def test_a_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(TidegateError, match=r"no Java was found.*Install one"):
-        config.require_java()
+        installed.require_java()
 
 
 @pytest.mark.parametrize("package", ["pandas", "pyarrow", "google.protobuf"])
@@ -381,4 +381,4 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: st
     monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(TidegateError, match=r"cannot run here: .*pip install --upgrade pandas pyarrow 'protobuf"):
-        config.require_packages()
+        installed.require_packages()

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from spark.replay import Replay, collect, schema_of, with_offsets
 from spark.test_wall_clock import Run
-from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.session.installed import checkpointing
 from tidegate.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark

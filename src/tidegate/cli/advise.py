@@ -169,7 +169,7 @@ def _topic(parsed: argparse.Namespace) -> object:
     import pyspark
 
     from tidegate.runtime.spark.kafka.reading import META
-    from tidegate.runtime.spark.session.config import PACKAGES, connector
+    from tidegate.runtime.spark.session.installed import PACKAGES, connector
 
     given = [setting for setting in parsed.conf if setting.startswith("spark.jars")]
     with_connector = [] if given else [f"{PACKAGES}={connector(pyspark.__version__)}"]

@@ -20,7 +20,7 @@ from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known, schem
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.declared import in_pipeline, known_by_name
 from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
-from tidegate.runtime.spark.session.config import use_driver_python
+from tidegate.runtime.spark.session.installed import use_driver_python
 from tidegate.spec.steps import MapValues, Step
 
 

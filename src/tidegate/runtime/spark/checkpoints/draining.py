@@ -18,7 +18,7 @@ from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError,
 from tidegate.kernel.state.state import State
 from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.checkpoints.reading import memories
-from tidegate.runtime.spark.session.config import checkpointing
+from tidegate.runtime.spark.session.installed import checkpointing
 from tidegate.runtime.spark.to_spark import to_df
 
 _MOST_BATCHES = 3

@@ -15,8 +15,8 @@ from tidegate.arguments import is_one_of, options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.kafka.plain import FirstWorker
 from tidegate.runtime.spark.kafka.reading import STAMP, Made
-from tidegate.runtime.spark.session.config import connector
 from tidegate.runtime.spark.session.given import check_session
+from tidegate.runtime.spark.session.installed import connector
 
 CONSUMER = {
     # Spark asks the broker for the first and the last offset of a partition after each poll, so polls cost more than

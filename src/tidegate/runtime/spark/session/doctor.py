@@ -13,7 +13,7 @@ import pyspark
 
 from tidegate.errors import TidegateError
 from tidegate.runtime.spark.hadoop import local_files
-from tidegate.runtime.spark.session import config
+from tidegate.runtime.spark.session import installed
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Finding:
 def findings() -> Iterator[Finding]:
     """A finding for each part, in the order in which a query needs them; starts no Spark."""
     yield Finding("Python", f"{sys.version.split()[0]} ({sys.executable})")
-    yield Finding("Spark", pyspark.__version__, _refusal(config.require_spark))
-    java = config.java()
+    yield Finding("Spark", pyspark.__version__, _refusal(installed.require_spark))
+    java = installed.java()
     yield Finding(
-        "Java", "none" if java is None else f"{config.java_version(java)} ({java})", _refusal(config.require_java)
+        "Java", "none" if java is None else f"{installed.java_version(java)} ({java})", _refusal(installed.require_java)
     )
     yield Finding(
         "packages",
         ", ".join(f"{name} {_version(name)}" for name in ("pandas", "pyarrow", "protobuf", "numpy")),
-        _refusal(config.require_packages),
+        _refusal(installed.require_packages),
     )
     yield _worker()
     yield Finding("classes for local files", str(local_files.JAR))
     yield Finding(
         "Kafka connector",
-        f"for this Spark: {config.PACKAGES}={config.connector(pyspark.__version__)}",
+        f"for this Spark: {installed.PACKAGES}={installed.connector(pyspark.__version__)}",
     )
 
 
@@ -67,4 +67,4 @@ def _worker() -> Finding:
     if named is None:
         return Finding("Python of workers", f"{sys.executable} (of a local session; on a cluster set PYSPARK_PYTHON)")
     found = shutil.which(named) or f"PYSPARK_PYTHON={named}"
-    return Finding("Python of workers", found, config.worker_problem(named))
+    return Finding("Python of workers", found, installed.worker_problem(named))
