@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from schemas.drawn import Draw
 from tidegate.errors import DefinitionError
-from tidegate.runtime.spark.schemas import avro, avro_columns
+from tidegate.runtime.spark.schemas import avro, avro_columns, avro_resolution
 from tidegate.runtime.spark.schemas.cursor import Cursor
 
 fastavro = pytest.importorskip("fastavro")
@@ -31,7 +31,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 def columns(data: list[bytes], writer: Any, reader: Any) -> tuple[pa.Array, list[str]]:
     """The column of some records, and the reason for each record that has no value."""
-    node = avro_columns.resolve(avro.parse(json.dumps(writer)), avro.parse(json.dumps(reader)))
+    node = avro_resolution.resolve(avro.parse(json.dumps(writer)), avro.parse(json.dumps(reader)))
     cursor = Cursor.over(pa.array(data, pa.binary()))
     column = avro_columns.read(cursor, node)
     column.validate(full=True)

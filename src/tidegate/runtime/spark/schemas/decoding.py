@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import Ints
-from tidegate.runtime.spark.schemas import avro, avro_columns, protobuf
+from tidegate.runtime.spark.schemas import avro, avro_columns, avro_resolution, protobuf
 from tidegate.runtime.spark.schemas.cursor import Cursor, pieces, placed
 from tidegate.runtime.spark.schemas.registry import AVRO, JSON, PROTOBUF, Registry, Written
 
@@ -58,7 +58,7 @@ class AvroForm(Form):
 
 @cache
 def _resolved(reader: avro.Schema, written: Written) -> avro_columns.Node:
-    return avro_columns.resolve(avro.parse(written.text, dict(written.references)), reader)
+    return avro_resolution.resolve(avro.parse(written.text, dict(written.references)), reader)
 
 
 @dataclass(frozen=True)
