@@ -280,7 +280,7 @@ function named(hash) {
 let latest = null;
 function update() {
   if (!latest) return;
-  const {told, history} = latest;
+  const {queries, history} = latest;
   const names = history.queries.map(({query, active}) => [query, active]);
   if (!names.some(([name]) => name === chosen)) {
     const asked = named(location.hash.slice(1));
@@ -290,10 +290,10 @@ function update() {
   tabs(names);
   const query = history.queries.find((one) => one.query === chosen);
   if (!query) return;
-  const mine = told.operators.filter((one) => one.query === chosen);
+  const mine = queries.operators.filter((one) => one.query === chosen);
   const now = JSON.stringify([chosen, mine.map((one) => one.operator)]);
   if (now !== shape) { clear(); shape = now; }
-  for (const one of mine) operator(one, query.operators[one.operator], told.time_ms);
+  for (const one of mine) operator(one, query.operators[one.operator], queries.time_ms);
   batches(query);
 }
 
@@ -301,20 +301,20 @@ async function poll() {
   const state = document.getElementById("state");
   const say = (text, lost) => { state.className = lost ? "lost" : ""; state.textContent = text; };
   try {
-    const [told, history] = await Promise.all(["queries.json", "history.json"].map(async (name) => {
+    const [queries, history] = await Promise.all(["queries.json", "history.json"].map(async (name) => {
       const answer = await fetch(name, {cache: "no-store"});
       if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
       return answer.json();
     }));
-    latest = {told, history};
-    say(history.queries.length ? `as of ${new Date(told.time_ms).toLocaleTimeString()}` : "Waiting for the first batch.", false);
+    latest = {queries, history};
+    say(history.queries.length ? `as of ${new Date(queries.time_ms).toLocaleTimeString()}` : "Waiting for the first batch.", false);
     try {
       update();
     } catch (error) {
       say(`What came cannot be drawn: ${error.message}`, true);
     }
   } catch (error) {
-    say(latest ? `No answer since ${new Date(latest.told.time_ms).toLocaleTimeString()}: the process has ended, or the page is cut off.` : `No answer: ${error.message}`, true);
+    say(latest ? `No answer since ${new Date(latest.queries.time_ms).toLocaleTimeString()}: the process has ended, or the page is cut off.` : `No answer: ${error.message}`, true);
   }
   setTimeout(poll, document.hidden ? 5 * EVERY_MS : EVERY_MS);
 }
