@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.kernel.exchange import partial_aggregates
-from tidegate.kernel.exchange.packing import pack, takes_dictionaries
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.exchange.slices import takes_dictionaries
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.tuning import DEFAULT

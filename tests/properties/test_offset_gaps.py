@@ -19,7 +19,7 @@ from properties import cases
 from properties.cases import Case
 from properties.comparing import assert_same, assert_same_drops, flat, placed, run_oracle
 from tidegate.errors import InputError
-from tidegate.kernel.exchange import batch, chunk_headers, packing
+from tidegate.kernel.exchange import batch, chunk_headers, slices
 from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.time import stream_time
 from tidegate.kernel.tuning import Tuning
@@ -151,7 +151,7 @@ def test_a_promise_that_is_broken_is_noticed() -> None:
 
 
 def points_do_not_travel(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(packing.chunk_headers, "points", lambda chunks, counts: None)
+    patch.setattr(chunk_headers, "points", lambda chunks, counts: None)
 
 
 def only_the_end_travels(patch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def windows_close_a_step_later(patch: pytest.MonkeyPatch) -> None:
 
 def a_gap_is_no_gap(patch: pytest.MonkeyPatch) -> None:
     cut = stream_time.cut
-    patch.setattr(packing, "cut", lambda partition, offset, runs, _: cut(partition, offset, runs, True))
+    patch.setattr(slices, "cut", lambda partition, offset, runs, _: cut(partition, offset, runs, True))
 
 
 def offsets_are_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidegate.instants import Window, show_ms
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
-from tidegate.kernel.exchange.packing import rows_of_joins
+from tidegate.kernel.exchange.slices import rows_of_joins
 from tidegate.kernel.rows import results
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State

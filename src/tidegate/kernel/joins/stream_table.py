@@ -24,7 +24,7 @@ from tidegate.kernel.columns.sorting import by_columns
 from tidegate.kernel.exchange import stream_clock
 from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.exchange.join_batch import JoinBatch, StreamsTime
-from tidegate.kernel.exchange.packing import rows_of_joins
+from tidegate.kernel.exchange.slices import rows_of_joins
 from tidegate.kernel.joins import table_rows
 from tidegate.kernel.joins.arrivals import Arrived, Progress
 from tidegate.kernel.joins.join_operator import JoinOperator

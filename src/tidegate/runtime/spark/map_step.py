@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.exchange.decoding import read
-from tidegate.kernel.exchange.packing import pack, takes_dictionaries, with_schema
+from tidegate.kernel.exchange.packing import pack
+from tidegate.kernel.exchange.slices import takes_dictionaries, with_schema
 from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import Stream
 from tidegate.runtime.spark.frames import order
