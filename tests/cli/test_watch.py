@@ -332,6 +332,13 @@ def test_history_stays_small_and_keeps_its_ends() -> None:
     assert History(("x",)).table() == {"at": [], "x": []}
 
 
+def test_points_of_a_history_stay_in_order_if_the_clock_is_set_back() -> None:
+    history = History(("x",), most=100)
+    for number, at in enumerate((50_000_000, 50_001_000, 3_000, 4_000)):
+        history.add(at, {"x": number})
+    assert history.table() == {"at": [2_000, 3_000, 3_000, 4_000], "x": [0, 1, 2, 3]}
+
+
 def test_a_listener_knows_graces_and_partitions() -> None:
     listener = heard(10)
     graces = listener.graces("events", "alerts")

@@ -126,6 +126,15 @@ def test_a_history_keeps_a_day() -> None:
     assert history.last_day(90 * HOUR_MS).share(0) == 0
 
 
+def test_a_history_keeps_a_day_if_the_clock_is_set_back() -> None:
+    history = GraceHistory()
+    history.add([OF_TIME, 60, 60, 5, 100, 10, 1], 900 * HOUR_MS)
+    history.add([OF_TIME, 60, 60, 5, 50, 20, 3], HOUR_MS)
+    assert history.last_day(2 * HOUR_MS).total == 150
+    history.add([OF_TIME, 60, 60, 5, 7, 20, 3], 30 * HOUR_MS)
+    assert history.last_day(30 * HOUR_MS) == Graces(5, 7, {20: 3})
+
+
 def test_of_sessions_it_begins_anew_with_another_grace() -> None:
     """A record taken under a grace of 60 counts as if it needed 60: such counts say nothing about a grace of 30."""
     for kind, total in ((OF_SESSIONS, 50), (OF_JOIN, 150)):

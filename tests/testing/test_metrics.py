@@ -294,6 +294,18 @@ def test_what_waits_is_not_known_before_all_tasks_are_heard() -> None:
     assert metrics["suppression_buffer_count_avg"] == (0 + 4 + 2) / 3
 
 
+def test_a_clock_that_is_set_back_takes_earlier_batches_with_it() -> None:
+    """Otherwise rates are wrong, and every batch is kept, until the clock is again where it was."""
+    year = 365 * 86_400_000
+    tally = Totals("users", {"late": "sum", "tasks": "max", "tasks_heard": "sum"}, year - 50_000)
+    for at in (year - 40_000, year - 10_000, *range(0, 600_000, 1_000)):
+        tally.add({"late": 5, "tasks": 1, "tasks_heard": 1}, at)
+        if at == 0:
+            assert tally.values(0)["late_record_drop_rate"] == 15 / 40
+    assert tally.values(599_000)["late_record_drop_rate"] == 5
+    assert len(tally._samples) <= 62
+
+
 def test_a_limit_among_several_is_heard_as_its_operator_is() -> None:
     held = changes().suppress(limit("10 seconds", clock="wall")).suppress(limit("20 seconds", clock="wall"))
     op = tg.plan.operation(held.node)

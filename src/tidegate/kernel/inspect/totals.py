@@ -86,6 +86,7 @@ class Totals:
                 self._stores[store] = Totals(self.name, dict.fromkeys(mine, ""), self._began)
             reported = {name: batch[name] for name in ("tasks", "tasks_heard") if name in batch}
             self._stores[store].add(reported | mine, at_ms)
+        self._set_back(at_ms)
         self._sums.update({name: metrics[name] for name in _COUNTED if name in metrics})
         for name, weight in _WEIGHED.items():
             self._sums[name] += metrics.get(name, 0) * metrics.get(weight, 0)
@@ -102,6 +103,13 @@ class Totals:
         self._samples.append((at_ms, self._sums.copy()))
         while len(self._samples) > 1 and self._samples[1][0] <= at_ms - RATE_MS:
             self._samples.popleft()
+
+    def _set_back(self, at_ms: float) -> None:
+        """If the clock was set back to `at_ms`, the earlier times go back with it: no sample is ahead of the clock."""
+        ahead = (self._samples[-1][0] if self._samples else self._began) - at_ms
+        if ahead > 0:
+            self._began -= ahead
+            self._samples = deque((at - ahead, sums) for at, sums in self._samples)
 
     def _update_extremes(self, metrics: Mapping[str, float]) -> None:
         """Update the largest and the smallest number of any batch."""

@@ -17,7 +17,12 @@ class History:
         self._points: list[tuple[float, ...]] = []
 
     def add(self, at_ms: float, values: Mapping[str, float | None]) -> None:
-        """Add the values at `at_ms` of the wall clock; a column without a value is NaN."""
+        """Add the values at `at_ms` of the wall clock; a column without a value is NaN.
+
+        If the clock was set back, the earlier points go back with it.
+        """
+        if self._points and (ahead := self._points[-1][0] - at_ms) > 0:
+            self._points = [(at - ahead, *rest) for at, *rest in self._points]
         row = (values.get(name) for name in self.columns)
         self._points.append((at_ms, *(float("nan") if value is None else value for value in row)))
         oldest = at_ms - HOURS_MS
