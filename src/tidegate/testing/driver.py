@@ -242,7 +242,7 @@ class TopologyTestDriver:
         self._entries, self._piped = entries, self._piped + count
         self._output += rows
         for tally, done in zip(self._tallies, steps, strict=True):
-            numbers_of_step = done.metrics | timed(done.metrics, self._wall_clock_ms, self._wall_clock_ms)
+            numbers_of_step = done.metrics | timed(done.metrics, 0, self._wall_clock_ms)
             tally.add(combined(tally.hows, [numbers_of_step]), self._wall_clock_ms)
 
     def _inputs(

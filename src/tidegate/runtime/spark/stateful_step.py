@@ -56,7 +56,7 @@ class SparkStage:
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         spare_modules()
         keep(MOST_JOIN_BYTES if self.stage.layout.op.joins_streams else MOST_BYTES)
-        began = time.time()
+        began = time.monotonic()  # the machine's clock may be set in between
         try:
             yield from times.as_text(parts) if self.text else parts
         finally:
@@ -64,4 +64,4 @@ class SparkStage:
                 give_back()
         # The worker's clock is for metrics alone: no row depends on it. Rows avoid Spark's current_timestamp() too if
         # they can: it is a constant in the generated code, which Spark then compiles anew in every batch.
-        step.metrics.update(timed(step.metrics, began * 1000, time.time() * 1000))
+        step.metrics.update(timed(step.metrics, (time.monotonic() - began) * 1000, time.time() * 1000))
