@@ -148,3 +148,24 @@ def test_each_worker_draws_anew_and_what_a_worker_forks_goes_on() -> None:
     seventh = np.random.RandomState(7).random_sample()
     assert len({first, second, third, seventh}) == 4
     assert below == seventh
+
+
+BOUNDED = """
+import resource, sys
+from tidegate.runtime.spark import daemon
+def works():
+    import numpy as np
+    import pyarrow as pa
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    print(pa.array(np.ones(20_000_000, np.int8)).cast(pa.int64()).nbytes, pa.default_memory_pool().backend_name)
+sys.argv, daemon.manager = ["daemon", daemon.TASKS], works
+daemon.main()
+"""
+
+
+def test_workers_have_room_within_the_memory_that_spark_gives_them() -> None:
+    """Spark bounds the addresses of a worker; those that Arrow reserved at its import left none."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", BOUNDED], env=env, capture_output=True, text=True, check=False)
+    size, pool = done.stdout.split() or ["0", done.stderr]
+    assert (int(size), pool) == (160_000_000, pa.default_memory_pool().backend_name)
