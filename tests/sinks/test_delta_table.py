@@ -56,10 +56,10 @@ def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.table([pa.array(column, kind) for column, kind in columns], schema=schema)
 
 
-def staged(target: DeltaTarget, inline: pa.Table, aside: pa.Table | None = None) -> Staged:
+def staged(target: DeltaTarget, inline: pa.Table, aside: pa.Table | None = None, token: str = "token") -> Staged:
     found = Staged(inline.schema, [inline], count=inline.num_rows)
     if aside is not None:
-        file = Files(target._path, target._folder("q") + "/token", (), inline.schema).open()
+        file = Files(target._path, f"{target._folder('q')}/{token}", (), inline.schema).open()
         file.write(aside)
         found.aside.append(file.finish())
     return found
@@ -108,6 +108,20 @@ def test_rows_that_tasks_of_a_failed_first_batch_put_aside_are_gone_with_the_nex
         target.begin("q")
         assert list(tmp_path.rglob("_tidegate/**/*.parquet")) == []
         staged(target, rows(("a", 1)), rows(("b", 2)))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"], ids=["folder", "store"])
+def test_a_driver_that_comes_late_leaves_the_rows_of_later_batches(tmp_path: Path, scheme: str) -> None:
+    """Two drivers run for a while if one is taken for dead: the other one ended in a bare error."""
+    late, target = made(f"{scheme}{tmp_path}/t", "append"), made(f"{scheme}{tmp_path}/t", "append")
+    target.begin("q")
+    first = [staged(one, rows(("a", 1)), rows(("b", 2)), token) for one, token in ((target, "1"), (late, "2"))]
+    target.commit(Batch("q", 0, 5), first[0])
+    second = staged(target, rows(("c", 3)), rows(("d", 4)), "3")
+    late.commit(Batch("q", 0, 5), first[1])
+    target.commit(Batch("q", 1, 5), second)
+    assert there(tmp_path / "t") == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+    assert list((tmp_path / "t" / "_tidegate").rglob("*.parquet")) == []
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "file:"], ids=["folder", "store", "as Hadoop writes it"])

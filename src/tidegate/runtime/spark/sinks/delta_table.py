@@ -288,7 +288,8 @@ class DeltaTarget(Target):
                 continue
             break
         if rows.aside:
-            self._clean(batch.query)
+            # Not those of other batches: another driver of this query may have come further.
+            remove(self._path, self._options, rows.aside[0].rpartition("/")[0])
 
     def _commit(self, table: Any, batch: Batch, rows: Staged, files: list[Path]) -> None:
         deltalake = package()
