@@ -200,6 +200,29 @@ def test_columns_of_the_table_in_another_order_and_more_of_them(tmp_path: Path) 
     assert there(tmp_path) == [(None, 0, "a"), (None, 1, "b")]
 
 
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"k.x": pa.string()}, "has no column 'v'"),
+        ({"k.x": pa.string(), "v": pa.string()}, "has the column 'v' as string, and the rows have it as long"),
+    ],
+    ids=["without a column", "with another type"],
+)
+def test_a_table_whose_columns_somebody_changes_while_the_query_runs_takes_no_batch(
+    tmp_path: Path, mode: str, columns: dict[str, pa.DataType], message: str
+) -> None:
+    """The values of a column that the table had no more were left out without a word."""
+    target = made(tmp_path, mode)
+    one = rows(("a", 1)) if mode == "append" else rows(("a", 1, False), schema=GONE)
+    target.commit(Batch("q", 0, 5), staged(target, one))
+    write_deltalake(tmp_path, pa.schema(columns).empty_table(), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(DefinitionError, match=message):
+        target.commit(Batch("q", 1, 5), staged(target, one))
+    assert target.written("q") == Written(0, 5)
+    assert there(tmp_path) == []
+
+
 def test_a_commit_that_meets_another_one_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = made(tmp_path, "upsert")
     merge, tried = DeltaTarget._merge, []

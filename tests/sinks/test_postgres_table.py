@@ -110,6 +110,19 @@ def test_options_of_the_address_and_of_the_environment_hold_and_days_are_of_utc(
         assert query(server, f"SELECT * FROM {schema}.counts ORDER BY k") == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_table_whose_columns_somebody_changes_while_the_query_runs_takes_no_batch(server: Server, mode: str) -> None:
+    """PostgreSQL casts to another type without a word, and a number may lose digits."""
+    target = made(server, f"changed_{mode}", mode)
+    target.commit(Batch("q", 0, 5), staged(target, rows(("a", 1), mode=mode)))
+    with psycopg.connect(server.url) as connection:
+        connection.execute(f"ALTER TABLE changed_{mode} ALTER COLUMN v TYPE real")
+    with pytest.raises(DefinitionError, match="the column 'v' as real, which does not hold every value"):
+        target.commit(Batch("q", 1, 5), staged(target, rows(("a", 123_456_789), mode=mode)))
+    assert target.written("q") == Written(0, 5)
+    assert query(server, f"SELECT * FROM changed_{mode}") == [("a", 1)]
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [

@@ -278,6 +278,7 @@ class DeltaTarget(Target):
                 break
             if not self.rows.upserts and self._is_of_another(table, batch.query):
                 raise self.refuse_another()
+            self._check(table)  # somebody may have changed its columns since
             try:
                 with at_hand(self._path, self._options, rows.aside) as files:
                     self._commit(table, batch, rows, files)

@@ -357,6 +357,7 @@ class PostgresTarget(Target):
             )
             if cursor.fetchone() is None:
                 return  # another driver of this query was faster
+            self._check(cursor)  # somebody may have changed its columns since
             self._take(cursor, rows)
 
     def _take(self, cursor: Any, rows: Staged) -> None:
