@@ -186,6 +186,28 @@ def test_two_upserts_of_one_key_at_once_wait_for_each_other(server: Server, isol
     assert query(server, f"SELECT k, v FROM both_{isolation[:4]}") == [("a", 2)]
 
 
+def test_two_queries_that_replace_and_delete_rows_of_each_other_wait_in_turn(server: Server) -> None:
+    """Each had deleted a row that the other one replaced then: PostgreSQL ended one of them for a deadlock."""
+    fields = Rows(None, FIELDS, ("k",), once=False, mode="upsert")
+    targets = {name: Postgres(server.url, "swapped").target(fields) for name in "pq"}
+    with psycopg.connect(server.url) as connection:
+        connection.execute("INSERT INTO swapped VALUES ('a', 0), ('b', 0)")
+        body = "BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END"
+        connection.execute(f"CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+        connection.execute("CREATE TRIGGER slowly AFTER DELETE ON swapped EXECUTE FUNCTION slowly()")
+
+    def commit(name: str, gone: str, kept: str) -> None:
+        target, given = targets[name], pa.table([[gone, kept], [0, 1], [True, False]], schema=GONE)
+        assert isinstance(target, PostgresTarget)
+        target.commit(Batch(name, 0, 5), staged(target, given))
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(commit, "p", "b", "a"), threads.submit(commit, "q", "a", "b")]:
+            done.result()
+    [(key, value)] = query(server, "SELECT * FROM swapped")
+    assert (key in ("a", "b"), value) == (True, 1)
+
+
 def test_an_index_that_postgresql_could_not_build_is_none(server: Server) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE half (k text, v bigint)")

@@ -358,6 +358,10 @@ class PostgresTarget(Target):
             if cursor.fetchone() is None:
                 return  # another driver of this query was faster
             self._check(cursor)  # somebody may have changed its columns since
+            if self.rows.upserts:
+                # Two queries that replace and delete rows of each other would wait for each other for ever.
+                lock = "SELECT pg_advisory_xact_lock(hashtextextended('', %s::regclass::oid::bigint))"
+                cursor.execute(lock, (self._target,))
             self._take(cursor, rows)
 
     def _take(self, cursor: Any, rows: Staged) -> None:
