@@ -370,25 +370,31 @@ def test_a_folder_with_a_value_that_comes_while_the_query_runs(
     assert str(row["day"]) == "2026-01-01"
 
 
-@pytest.mark.parametrize("name", ["1.json", "day=2026-01-01/1.json.lz4"])
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [("json", "1.json"), ("parquet", "1.parquet"), ("json", "day=2026-01-01/1.json.lz4"), ("json", "day=oops/1.json")],
+)
 def test_a_file_that_cannot_be_read_under_its_name_is_in_no_planned_batch(
-    spark: SparkSession, tmp_path: Path, name: str
+    spark: SparkSession, tmp_path: Path, format: str, name: str
 ) -> None:
     """A planned batch needs the file under its name: the query could not go on when it had been moved."""
     folder, right = tmp_path / "in", tmp_path / "in" / "day=2026-01-01"
-    write(right / "0.json", [record(0)])
+    write(right / f"0.{format}", [record(0)])
 
     def total() -> DataFrame:
-        stream = files(spark, folder, "json", 1, schema=SCHEMA + ", day date")
-        frame: DataFrame = stream.group_by_key().agg(n=tg.count()).to_df()
+        stream = files(spark, folder, format, 1, schema=SCHEMA + ", day date")
+        frame: DataFrame = stream.group_by_key().agg(n=tg.count(), day=tg.last("day")).to_df()
         return frame
 
     drained(total(), tmp_path / "checkpoint")
-    write(folder / "1.json", [record(1)], NS + 1)
-    (folder / "1.json").rename(folder / name)
-    with pytest.raises(StreamingQueryException, match=r"lies in no folder day=\.\.\.|is compressed as \.lz4"):
+    write(folder / f"1.{format}", [record(1)], NS + 1)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / f"1.{format}").rename(folder / name)
+    with pytest.raises(
+        StreamingQueryException, match=r"lies in no folder day=\.\.\.|is compressed as \.lz4|day=oops, which is no date"
+    ):
         drained(total(), tmp_path / "checkpoint")
-    (folder / name).rename(right / "1.json")
+    (folder / name).rename(right / f"1.{format}")
     [[row]] = drained(total(), tmp_path / "checkpoint")
     assert row["n"] == 2
 

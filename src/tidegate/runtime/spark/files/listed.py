@@ -88,14 +88,16 @@ Check = Callable[[Listed], None]
 class Places:
     """Checks the names of a file and of its folders.
 
-    folders  the columns in names of folders
+    folders  the types of the columns in names of folders
+    zone     zone of times without a zone in names of folders
     in_files the columns in files
     cased    whether names that differ by case alone are different columns
-    lines    whether the files have lines: their readers need all `folders`, those of columns only what the plan reads
+    lines    whether the files have lines, and names that say how they are compressed
     """
 
     root: Root
-    folders: tuple[str, ...]
+    folders: Mapping[str, pa.DataType]
+    zone: str
     in_files: frozenset[str]
     cased: bool
     lines: bool
@@ -104,8 +106,8 @@ class Places:
         name = self.root.named(listed.path)
         if self.lines:
             check_compression(name)
-            for folder in self.folders:
-                value_in(listed.folders, folder, name)
+        for folder, kind in self.folders.items():  # as for Spark's reader, whether the plan reads the value or not
+            typed(value_in(listed.folders, folder, name), folder, kind, name, self.zone)
         in_files = self.in_files if self.cased else {each.lower() for each in self.in_files}
         for folder in listed.folders:
             if (folder if self.cased else folder.lower()) in in_files:

@@ -27,6 +27,7 @@ from tidegate.runtime.spark.files.listed import PATH, Places
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.reading import ColumnReading, LineReading, Source
 from tidegate.runtime.spark.files.stores import Root
+from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.frames.declared import fields_of
 from tidegate.runtime.spark.frames.names import check_apart, free, is_case_sensitive
 from tidegate.runtime.spark.kafka.plain import as_written
@@ -256,7 +257,8 @@ class _Wanted:
         names = names_of(own.names, in_folders.names, TAKEN if self.ordered else RESULT_COLUMNS)
         zone = formats.option(self.options, formats.ZONE, self._zone)
         cased = is_case_sensitive(self.spark)
-        places = Places(root, tuple(in_folders.names), frozenset(own.names), cased, self.format in LINES)
+        kinds = {each.name: each.type for each in arrow_schema(in_folders)}
+        places = Places(root, kinds, zone, frozenset(own.names), cased, self.format in LINES)
         found = Source(root, self._listing(folder, places), own, in_folders, names, self.ordered, zone)
         if self.format in LINES:
             return self._of_lines(found, name, timestamp)
