@@ -29,6 +29,9 @@ NESTED = pa.struct([("A", pa.decimal128(12, 2)), ("b", pa.map_(pa.int32(), pa.in
         ("decimal", pa.decimal128(10, 0)),
         ("decimal(12)", pa.decimal128(12, 0)),
         ("decimal( 12 , 2 )", pa.decimal128(12, 2)),
+        ("interval day to second", pa.duration("us")),
+        ("INTERVAL HOUR", pa.duration("us")),
+        ("map<string,interval day to second>", pa.map_(pa.string(), pa.duration("us"))),
         ("array<array<long>>", pa.list_(pa.list_(pa.int64()))),
         ("map<string,array<double>>", pa.map_(pa.string(), pa.list_(pa.float64()))),
         ("Struct<A:decimal(12,2), b: map<int,long>, c date>", NESTED),
@@ -41,7 +44,8 @@ def test_type_strings(declared: object, kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", ["", "lnog", "array<lnog>", "map<string>", "struct<>", "struct<long>", "array<a,b>", "decimal(a)"]
+    "declared",
+    ["", "lnog", "array<lnog>", "map<string>", "struct<>", "struct<long>", "array<a,b>", "decimal(a)", "interval year"],
 )
 def test_strings_that_are_no_type(declared: str) -> None:
     with pytest.raises(DefinitionError, match=r"`type` is '.*', which is not a type known here\. Use one of boolean, "):
@@ -53,6 +57,7 @@ def test_types_of_pyspark() -> None:
     fields = [types.StructField("A", types.DecimalType(12, 2)), types.StructField("c", types.DateType(), False)]
     fields.insert(1, types.StructField("b", types.MapType(types.IntegerType(), types.LongType())))
     assert arrow_type(types.StructType(fields)) == NESTED
+    assert arrow_type(types.DayTimeIntervalType()) == pa.duration("us")
 
 
 def test_not_even_a_string() -> None:

@@ -34,6 +34,7 @@ LIKELY = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us", 
 """Types that a column may have of which only nulls are known: few functions of Arrow take the type null."""
 
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_INTERVAL = re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?")
 _NESTED = re.compile(r"(array|map|struct)\s*<(.+)>", re.IGNORECASE | re.DOTALL)
 _FIELD = re.compile(r"\s*(\w+)\s*[:\s]\s*(.+)", re.DOTALL)
 
@@ -54,14 +55,16 @@ def arrow_type(declared: Any) -> pa.DataType:
     text = declared.strip().lower()
     if text in _ATOMIC:
         return _ATOMIC[text]
+    if _INTERVAL.fullmatch(text):
+        return pa.duration("us")
     if decimal := _DECIMAL.fullmatch(text):
         return _decimal(declared, int(decimal.group(1) or 10), int(decimal.group(2) or 0))
     if (nested := _NESTED.fullmatch(declared.strip())) and (kind := _nested(nested.group(1).lower(), nested.group(2))):
         return kind
     raise DefinitionError(
         f"`type` is {declared!r}, which is not a type known here. Use one of {', '.join(_ATOMIC)}, "
-        '"decimal(precision, scale)", "array<...>", "map<..., ...>", "struct<name:type, ...>", or a pyarrow type such '
-        "as pyarrow.struct([...])."
+        '"decimal(precision, scale)", "interval day to second", "array<...>", "map<..., ...>", '
+        '"struct<name:type, ...>", or a pyarrow type such as pyarrow.struct([...]).'
     )
 
 
