@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.options import arguments, save, say, session, versions
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing
+from tidegate.runtime.spark.frames.arrow import spark_schema
 from tidegate.runtime.spark.worker.wire import ROWS, WHOLE_ROWS, outgoing, rows_of, wire_schema
 from tidegate.spec.metrics import numbers
 
@@ -71,7 +71,7 @@ def in_lists(source: DataFrame, rows: int, nulls: bool = False) -> DataFrame:
         for table in outgoing(SCHEMA, METRICS, _Rows(rows, nulls)):
             yield from table.to_batches()
 
-    wire = from_arrow_schema(wire_schema(SCHEMA, METRICS))
+    wire = spark_schema(wire_schema(SCHEMA, METRICS))
     return rows_of(observing(source.mapInArrow(send, wire), METRICS, "metrics"), SCHEMA)
 
 
@@ -91,7 +91,7 @@ def one_by_one(source: DataFrame, rows: int) -> DataFrame:
             ]
             yield from pa.table(columns, schema=schema).to_batches(max_chunksize=Tuning().frame_rows)
 
-    out = observing(source.mapInArrow(send, from_arrow_schema(schema)), METRICS, "metrics").where("key IS NOT NULL")
+    out = observing(source.mapInArrow(send, spark_schema(schema)), METRICS, "metrics").where("key IS NOT NULL")
     start, end = (f"timestamp_micros({name}) AS {name}" for name in ("window_start", "window_end"))
     return out.selectExpr("key", start, end, "n", "total")
 

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 import tidegate as tg
@@ -32,6 +31,7 @@ from hostile.scenario import Scenario
 from spark.replay import FIRST_FILE_S
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.files.source import TAKEN
+from tidegate.runtime.spark.frames.arrow import spark_schema
 
 READERS = 2
 """Files of a batch; each file is read by a map task of its own."""
@@ -157,7 +157,7 @@ def without_order(more: dict[str, Any]) -> dict[str, Any]:
 
 def schema_of(source: Source, way: Door) -> StructType:
     """The schema of the files of a source."""
-    fields = from_arrow_schema(source.schema(STAMP), prefer_timestamp_ntz=False).fields
+    fields = spark_schema(source.schema(STAMP)).fields
     fields = [field for field in fields if field.name in _names(source, way.in_order)]
     if way.epoch:
         fields = [StructField(each.name, LongType()) if each.name == source.timestamp else each for each in fields]

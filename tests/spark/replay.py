@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate import Window
+from tidegate.runtime.spark.frames.arrow import spark_schema
 from tidegate.runtime.spark.frames.names import col
 
 Row = dict[str, Any]
@@ -86,7 +86,7 @@ class Replay:
 
     def _source(self) -> DataFrame:
         (self.path / "in").mkdir(parents=True, exist_ok=True)
-        schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=False)
+        schema = spark_schema(self.schema)
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self.files_per_batch)
         return reader.parquet(str(self.path / "in"))
 

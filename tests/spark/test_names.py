@@ -23,6 +23,7 @@ from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas import types
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from pyspark.testing.objects import ExamplePointUDT
 
@@ -514,6 +515,23 @@ def test_types_that_spark_reads_as_others_leave_steps_and_operators(spark: Spark
     assert [{name: row[name] for name in wanted} for row in alone] == [wanted, wanted]
     (last,) = steps.group_by_key().agg(**{name: tg.last(name) for name in wanted}).to_df().toArrow().to_pylist()
     assert {name: last[name] for name in wanted} == wanted
+
+
+def test_times_without_a_zone_have_none_with_any_pyspark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To pyspark before 4.2 they are instants, unless it is told."""
+    for name in ("from_arrow_schema", "from_arrow_type"):
+        monkeypatch.setattr(getattr(types, name), "__defaults__", (False,))
+    clock = "timestamp_ntz'2026-07-01 02:30:01'"
+    frame = columns(spark, f"{clock} at", f"map('a', {clock}) m", f"array({clock}) l")
+    names = ["at", "m", "l"]
+    stream = simple(frame).map_values({name: name for name in names})
+    declared = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC"), "at": pa.timestamp("us")})
+    others = tg.stream(frame, key="k", timestamp="ts", schema=declared).filter(lambda row: True)
+    for made in (stream, stream.group_by_key().agg(**{name: tg.last(name) for name in names}), others):
+        out = made.to_df()
+        found = out.select([name for name in names if name in out.columns])
+        assert dict(found.dtypes).items() <= dict(frame.dtypes).items()
+        assert found.first() == frame.select(found.columns).first()
 
 
 def test_text_of_static_frames_where_spark_has_large_types(spark: SparkSession) -> None:

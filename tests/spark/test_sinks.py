@@ -25,10 +25,10 @@ import deltalake
 import psycopg
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from sinks.server import Server, postgres
 from spark.replay import FIRST_FILE_S, schema_of, table_of
+from tidegate.runtime.spark.frames.arrow import spark_schema
 from tidegate.runtime.spark.sinks import staging
 from tidegate.testing import TopologyTestDriver
 
@@ -73,7 +73,7 @@ class Case:
 
     def frame(self) -> DataFrame:
         (self.folder / "in").mkdir(exist_ok=True)
-        columns = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
+        columns = spark_schema(self.schema)
         return self.spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(self.folder / "in"))
 
     def start(

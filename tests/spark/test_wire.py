@@ -10,11 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import _create_converter_from_pandas, from_arrow_schema
+from pyspark.sql.pandas.types import _create_converter_from_pandas
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, StructField, StructType
 
 from tidegate.kernel.tuning import Tuning
 from tidegate.runtime.spark.flow import observing
+from tidegate.runtime.spark.frames.arrow import spark_schema
 from tidegate.runtime.spark.worker.as_pandas import as_pandas
 from tidegate.runtime.spark.worker.wire import LIST_BYTES, ROWS, WHOLE_ROWS, outgoing, rows_of, wire_schema
 
@@ -144,7 +145,7 @@ def test_rows_with_and_without_nulls_arrive_in_order(spark: SparkSession) -> Non
             yield from table.to_batches()
 
     schema = NO_NULL.schema
-    out = spark.range(0, 1, 1, 1).mapInArrow(send, from_arrow_schema(wire_schema(schema, METRICS)))
+    out = spark.range(0, 1, 1, 1).mapInArrow(send, spark_schema(wire_schema(schema, METRICS)))
     rows = rows_of(observing(out, METRICS, "numbers"), schema)
     wanted = [*NO_NULL.to_pylist(), *SOME_NULL.to_pylist(), *NO_NULL.to_pylist()]
     assert [row.asDict(recursive=True) for row in rows.collect()] == wanted
@@ -155,6 +156,6 @@ def test_rows_with_and_without_nulls_arrive_in_order(spark: SparkSession) -> Non
 def test_metrics_are_evaluated_for_lists_and_not_for_rows(spark: SparkSession) -> None:
     """This makes emitted rows cheap: the lists are unnested above `observe` in the plan."""
     schema = pa.schema([("n", pa.int64())])
-    wire = spark.createDataFrame([], from_arrow_schema(wire_schema(schema, METRICS)))
+    wire = spark.createDataFrame([], spark_schema(wire_schema(schema, METRICS)))
     plan = rows_of(observing(wire, METRICS, "numbers"), schema)._jdf.queryExecution().optimizedPlan().toString()
     assert 0 <= plan.index("Generate inline") < plan.index("CollectMetrics numbers")

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.errors import TidegateError
 from tidegate.kernel.tuning import DEFAULT, Tuning
+from tidegate.runtime.spark.frames.arrow import spark_schema
 from tidegate.runtime.spark.frames.declared import is_streaming, known_by_name
 from tidegate.runtime.spark.frames.names import numbered, numbers, quoted, renamed
 from tidegate.runtime.spark.row_decoder import Counts, MapInArrow, Pack
@@ -26,9 +26,9 @@ from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, Formula, Term, 
 Columns = Sequence[Column] | Mapping[str, Column]
 
 _PACKED = pa.schema([("task", pa.int32()), ("blob", pa.binary())])
-_PACKED_ON_SPARK = from_arrow_schema(_PACKED)
+_PACKED_ON_SPARK = spark_schema(_PACKED)
 _COUNTED = pa.schema([*_PACKED, *((name, pa.int64()) for name in asdict(Counts()))])
-_COUNTED_ON_SPARK = from_arrow_schema(_COUNTED)
+_COUNTED_ON_SPARK = spark_schema(_COUNTED)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def flow(
     if marks is not None:
         # repartition(1) makes one partition even where the input has none.
         packed = packed.repartition(1).mapInArrow(_marked(marks, tasks), _PACKED_ON_SPARK)
-    wire = from_arrow_schema(wire_schema(stage.output_schema, stage.metrics))
+    wire = spark_schema(wire_schema(stage.output_schema, stage.metrics))
     grouped = packed.groupBy("task")
     if streaming:
         if not hasattr(grouped, "transformWithStateInPandas"):

@@ -9,14 +9,13 @@ from functools import reduce
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, NullType, NumericType
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.kernel.rows import map_filter
 from tidegate.plan import Stream, check_records_alone
-from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known, schema_as_spark_reads
+from tidegate.runtime.spark.frames.arrow import arrow_schema, check_known, schema_as_spark_reads, spark_schema
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.declared import in_pipeline, known_by_name
 from tidegate.runtime.spark.frames.names import check_apart, numbered, numbers, renamed
@@ -70,7 +69,7 @@ def _of_one(stream: Stream) -> DataFrame:
     given = known_by_name(given, numbers(names))
     stepper = _Stepper(stream.steps, arrived, schema)
     pickled(stepper, stream.name)
-    return given.mapInArrow(stepper, from_arrow_schema(stepper.out)).toDF(*schema.names)
+    return given.mapInArrow(stepper, spark_schema(stepper.out)).toDF(*schema.names)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.advice.counts import SCHEMA, Tally
 from tidegate.advice.keys import numbered_keys
@@ -56,7 +55,7 @@ from tidegate.runtime.spark.advising.stream import (
     on_disk,
     unit_of_time,
 )
-from tidegate.runtime.spark.frames.arrow import as_taken
+from tidegate.runtime.spark.frames.arrow import as_taken, spark_schema
 
 MOST_TIMES = 1 << 20
 """Most reached stream times that go to every task: waits are exact to 1/MOST_TIMES of the recording."""
@@ -126,7 +125,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
         found += [(group, encoded(mine), None, None, None) for group, mine in by_key(whole, some)]
         return taken(table_of(_RECORDS, found))
 
-    return parts.groupBy("bucket").applyInArrow(run, from_arrow_schema(_RECORDS))
+    return parts.groupBy("bucket").applyInArrow(run, spark_schema(_RECORDS))
 
 
 def _reached(records: DataFrame) -> Reached:
@@ -188,7 +187,7 @@ def _waited(asked: LimitQuestion, records: DataFrame, limits: list[int], reached
             counted = counted.append_column(name, pa.nulls(counted.num_rows, _WAITED.field(name).type))
         return taken(pa.concat_tables([counted, table_of(_WAITED, found)]))
 
-    return by_keys(records).applyInArrow(run, from_arrow_schema(_WAITED))
+    return by_keys(records).applyInArrow(run, spark_schema(_WAITED))
 
 
 def _most(waited: DataFrame) -> dict[int, int]:
@@ -203,7 +202,7 @@ def _most(waited: DataFrame) -> dict[int, int]:
     blocks = waited.where(F.col("blob").isNotNull()).select("limit_ms", "block", "blob").groupBy("limit_ms", "block")
     there: dict[int, int] = {}
     most: dict[int, int] = {}
-    steps = blocks.applyInArrow(run, from_arrow_schema(_STEPS)).sort("limit_ms", "block").collect()
+    steps = blocks.applyInArrow(run, spark_schema(_STEPS)).sort("limit_ms", "block").collect()
     for limit, _, total, highest in steps:
         most[limit] = max(most.get(limit, 0), there.get(limit, 0) + highest)
         there[limit] = there.get(limit, 0) + total

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidegate.advice.here import GUARDS_MS, guard_of, wall_of
 from tidegate.advice.order import SHORTEST_BATCH_MS, Seen, Times, see
@@ -31,7 +30,7 @@ from tidegate.kernel.columns.hash64 import hash_rows
 from tidegate.kernel.columns.runs import first_of_run
 from tidegate.kernel.state import frames
 from tidegate.kernel.time.stream_time import NEVER, running_max
-from tidegate.runtime.spark.frames.arrow import as_taken
+from tidegate.runtime.spark.frames.arrow import as_taken, spark_schema
 from tidegate.runtime.spark.frames.names import numbered, renamed
 
 MOST_PARTITIONS = 200
@@ -56,7 +55,7 @@ _BY_KEY = pa.schema([("some", pa.int64()), ("blob", pa.binary())])
 _SEEN = pa.schema(
     [*_BY_KEY, *((name, pa.binary()) for name in ("tally", "points")), ("low", pa.int64()), ("high", pa.int64())]
 )
-SLICES, PARTS, BY_KEY, SEEN = map(from_arrow_schema, (_SLICES, _PARTS, _BY_KEY, _SEEN))
+SLICES, PARTS, BY_KEY, SEEN = map(spark_schema, (_SLICES, _PARTS, _BY_KEY, _SEEN))
 
 Counting = Callable[[pa.Table], pa.Table]
 

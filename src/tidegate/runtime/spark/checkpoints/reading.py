@@ -18,7 +18,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.errors import CheckpointError
@@ -32,7 +31,7 @@ from tidegate.kernel.upgrade import description
 from tidegate.kernel.upgrade.compatibility import evolved
 from tidegate.kernel.upgrade.description import Described
 from tidegate.plan import Operation
-from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads
+from tidegate.runtime.spark.frames.arrow import schema_as_spark_reads, spark_schema
 from tidegate.runtime.spark.frames.public import public
 from tidegate.runtime.spark.row_decoder import MapInArrow
 from tidegate.runtime.spark.session.given import check_session
@@ -251,7 +250,7 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
 
 def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
     schema = stored_rows.schema(what, name)
-    rows = entries.mapInArrow(_decoder(what, name, ended), from_arrow_schema(schema_as_spark_reads(schema)))
+    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(schema_as_spark_reads(schema)))
     return rows.select(*public(schema.names))
 
 

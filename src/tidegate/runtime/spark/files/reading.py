@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidegate.kernel.columns.arrays import as_schema
@@ -20,7 +19,7 @@ from tidegate.runtime.spark.files.formats import FAILFAST, PERMISSIVE, LineForma
 from tidegate.runtime.spark.files.lines import FILE, VALUE, Lines, Skipped
 from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
-from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
+from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema, spark_schema
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
@@ -83,9 +82,9 @@ class ColumnReading:
         fields = [
             StructField(source.names[f.name], f.dataType) for f in (*source.fields.fields, *source.folders.fields)
         ]
-        order = from_arrow_schema(pa.schema(place.ORDER_FIELDS)).fields if source.ordered else []
+        order = spark_schema(pa.schema(place.ORDER_FIELDS)).fields if source.ordered else []
         wanted = arrow_schema(StructType([*fields, *order]))
-        return source.listing.mapInArrow(self._row_decoder(wanted), from_arrow_schema(wanted))
+        return source.listing.mapInArrow(self._row_decoder(wanted), spark_schema(wanted))
 
     @property
     def observed(self) -> None:

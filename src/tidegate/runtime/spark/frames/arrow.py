@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
-from pyspark.sql.types import ArrayType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError
 from tidegate.kernel.columns.arrays import as_schema
@@ -34,6 +34,16 @@ def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
         return to_arrow_schema(schema, timezone="UTC", **more)
     except TypeError:  # pyspark before 4.2 has no such argument, and takes UTC
         return to_arrow_schema(schema, **more)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark types of Arrow columns. A timestamp without a zone has none: to pyspark before 4.2 it is an instant."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """The Spark type of an Arrow type, as `spark_schema` has it."""
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def _with_nullable_voids(kind: Any) -> Any:
@@ -62,7 +72,7 @@ def _with_nullable_voids(kind: Any) -> Any:
 
 def with_large_types(rows: pa.Table) -> pa.Table:
     """The rows, in which text and binary have Arrow's large types."""
-    return as_schema(rows, arrow_schema(from_arrow_schema(rows.schema), large=True))
+    return as_schema(rows, arrow_schema(spark_schema(rows.schema), large=True))
 
 
 def as_taken(spark: SparkSession) -> Callable[[pa.Table], pa.Table]:
@@ -78,7 +88,7 @@ def check_known(schema: pa.Schema, what: str, remedy: str) -> None:
     """Raise DefinitionError for a column whose type Spark lacks; `what` begins the message, `remedy` ends it."""
     for field in schema:
         try:
-            arrow_schema(StructType([StructField(field.name, from_arrow_type(field.type))]))
+            arrow_schema(StructType([StructField(field.name, spark_type(field.type))]))
         except (TypeError, ValueError):
             raise DefinitionError(
                 f"{what} {public_name(field.name)!r} of type {field.type}, and Spark has no such type. {remedy}"

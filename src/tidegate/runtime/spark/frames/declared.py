@@ -15,11 +15,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.runtime.spark.frames.arrow import check_known
+from tidegate.runtime.spark.frames.arrow import check_known, spark_schema
 from tidegate.runtime.spark.frames.names import check_apart, col
 
 _REGISTRY = "pyspark.pipelines.graph_element_registry"
@@ -115,4 +114,4 @@ def _struct(schema: Any) -> StructType:
             f"`schema` is {in_one_line(schema)}, not a pyarrow.Schema. Use pyarrow.schema([...])."
         )
     check_known(schema, "`schema` has a column", "Use a type that Spark has, and cast the column to it.")
-    return from_arrow_schema(schema)
+    return spark_schema(schema)

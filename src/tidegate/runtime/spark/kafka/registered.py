@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.arguments import options_of, whole_number
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.kernel.columns.arrays import Flags, as_type
-from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.frames.arrow import arrow_schema, spark_schema, spark_type
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
 from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted
 from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
@@ -153,7 +152,7 @@ class Bound(Format):
     def fields(self, spark: SparkSession) -> StructType:
         if self.inner is not None:
             return self.inner.fields(spark)
-        return from_arrow_schema(pa.schema(list(self.decoder.form.type)))
+        return spark_schema(pa.schema(list(self.decoder.form.type)))
 
     @property
     def column(self) -> str:
@@ -203,7 +202,7 @@ def judged(raw: DataFrame, *formats: Format | None) -> DataFrame:
         StructField(name, kind)
         for each in bound
         for name, kind in (
-            (each.column, from_arrow_type(each.decoder.form.type)),
+            (each.column, spark_type(each.decoder.form.type)),
             (f"{each.column} fault", StringType()),
             (f"{each.column} schema", LongType()),
         )

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
 
 from tidegate.kernel.columns.arrays import array, as_schema, as_type
 from tidegate.kernel.tuning import DEFAULT, Tuning
-from tidegate.runtime.spark.frames.arrow import as_spark_reads, schema_as_spark_reads
+from tidegate.runtime.spark.frames.arrow import as_spark_reads, schema_as_spark_reads, spark_type
 from tidegate.runtime.spark.frames.names import col
 from tidegate.spec.metrics import GRACE_NEEDED, PARTITION_TIMES, formula
 
@@ -155,6 +154,6 @@ def _instants(column: Column, type_: pa.DataType) -> Column:
         return F.transform(column, lambda item: _instants(item, type_.value_type))
     # By number: names of fields may differ by case alone, and Spark then finds two of them. It casts structs by place.
     wire = [_wire_type(field.type) for field in type_]
-    fields = column.cast(from_arrow_type(pa.struct([(f"f{place}", kind) for place, kind in enumerate(wire)])))
+    fields = column.cast(spark_type(pa.struct([(f"f{place}", kind) for place, kind in enumerate(wire)])))
     parts = [_instants(fields.getField(f"f{place}"), field.type).alias(field.name) for place, field in enumerate(type_)]
     return F.when(column.isNotNull(), F.struct(*parts))
