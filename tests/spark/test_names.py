@@ -480,6 +480,13 @@ def test_merged_streams_whose_types_differ_in_what_may_be_null(spark: SparkSessi
     }
 
 
+def test_outputs_whose_types_differ_in_what_may_be_null(spark: SparkSession) -> None:
+    table = simple(columns(spark, "split('x y', ' ') tags")).group_by("v").agg(tags=tg.last("tags"))
+    declared = table.map_values({"tags": lambda row: [None]}, types={"tags": "array<string>"})
+    rows = tg.to_df(table=table, declared=declared).where("v = 1").collect()
+    assert {row["output"]: row["tags"] for row in rows} == {"table": ["x", "y"], "declared": [None]}
+
+
 @pytest.mark.parametrize("argument", ["missing", "text"])
 def test_deletions_that_are_no_booleans(spark: SparkSession, argument: str) -> None:
     with pytest.raises(tg.DefinitionError, match=r"`deleted` is '(missing', but the Data|text', a column of string)"):

@@ -56,6 +56,28 @@ def replay(spark: SparkSession, path: Path, topology: Any) -> Replay:
     return Replay(spark, path, SCHEMA, attached)
 
 
+def test_other_parts_of_a_column_may_be_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Of `split` no text is null, and of a list in JSON each may be."""
+
+    def lists(made: Any) -> Replay:
+        def table(events: DataFrame) -> tg.KTable:
+            order = {"partition": "partition", "offset": "offset"}
+            stream = tg.stream(events.withColumn("x", made), key="k", timestamp="ts", name="stream", **order)
+            return stream.group_by_key().agg(x=tg.collect_list("x"))
+
+        return replay(spark, tmp_path, table)
+
+    ran = lists(F.split(F.col("x").cast("string"), "2"))
+    ran.run(BATCHES[:1])
+    ran.topology = lists(F.from_json(F.lit("[null]"), "array<string>")).topology
+    (rows,) = ran.run(BATCHES[1:2]).rows
+    assert {row["k"]: row["x"] for row in rows} == {
+        "a": [["1"], ["1", ""], [None]],
+        "b": [["4"], [None]],
+        "d": [[None]],
+    }
+
+
 def contents(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,7 +20,7 @@ from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.plan import Node, Operation, Stream
 from tidegate.runtime.spark.flow import Input
 from tidegate.runtime.spark.frames import order
-from tidegate.runtime.spark.frames.arrow import arrow_schema, as_spark_reads
+from tidegate.runtime.spark.frames.arrow import arrow_schema, schema_as_spark_reads
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
 from tidegate.runtime.spark.frames.contiguous import Origin, repeats_offsets
@@ -130,24 +130,13 @@ def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
 
-def of_one_type(node: Node, inputs: list[OperatorInput]) -> list[OperatorInput]:
-    """The inputs, in which a column has one type if Spark takes its types for one.
+def as_spark_reads(entry: OperatorInput) -> OperatorInput:
+    """The input with the types as which Spark reads its columns: types do not differ in what may be null.
 
-    Types may differ in what may be null: of `split` no text is, and of a list in JSON each may be.
+    Of `split` no text is null, and of a list in JSON each may be. Merged inputs have one type, and so have a checkpoint
+    and the query that goes on from it.
     """
-    given = list(zip(node.edges, inputs, strict=True))
-    kinds: dict[tuple[int, str], set[pa.DataType]] = defaultdict(set)
-    for edge, entry in given:
-        for field in entry.schema:
-            kinds[edge.side, field.name].add(field.type)
-
-    def of_one_type(side: int, field: pa.Field) -> pa.Field:
-        return field if len(kinds[side, field.name]) == 1 else field.with_type(as_spark_reads(field.type))
-
-    return [
-        replace(entry, schema=pa.schema([of_one_type(edge.side, field) for field in entry.schema]))
-        for edge, entry in given
-    ]
+    return replace(entry, schema=schema_as_spark_reads(entry.schema))
 
 
 def check_alike(node: Node, inputs: list[OperatorInput]) -> None:
