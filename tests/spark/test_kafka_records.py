@@ -416,6 +416,18 @@ def test_rows_whose_keys_differ_in_the_last_digit_have_different_keys_and_ids(sp
     assert read.select(frame.columns).collect() == frame.collect()
 
 
+def test_keys_that_are_not_utf8_have_ids_of_their_own(spark: SparkSession) -> None:
+    """JSON has one character for each of their bytes: rows of two keys had one id. Other ids stay as they are."""
+    texts = "VALUES (x'ff'), (x'fe'), (x'41'), (x'ff2c'), (x'fe2c'), (x'efbfbd') AS t(b)"
+    frame = spark.sql(f"SELECT b, cast(b AS string) AS user, 'x' AS other FROM {texts}")
+    kept = tg.kafka.records(frame.select("user", "other"), key=["user", "other"], final=True, name="a")
+    assert len({bytes(row["key"]) for row in kept.collect()}) == 3
+    found = ids(kept)
+    assert len(set(found)) == 6
+    text = F.lit('{"name":"a","user":"A","other":"x"}')
+    assert found[2] == frame.select(F.substring(F.sha2(text, 256), 1, 32)).first()[0]
+
+
 def test_headers_of_nulls_are_null(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 'A' AS user, cast(null AS decimal(9, 2)) AS price, cast(null AS array<int>) AS parts")
     (row,) = tg.kafka.records(frame, key="user", headers=["price", "parts"]).collect()

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from tidegate.arguments import options_of
 from tidegate.dsl import Result
@@ -149,7 +149,7 @@ def records(
     # Spark computes it once, for all that follows.
     frame = frame.withColumn(_IDENTITY, as_json(_struct(rows.identity)).cast("binary"))
     if rows.final is not None:
-        frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name)))
+        frame = frame.withColumn(ROW_ID, F.when(rows.final, _row_id(name, _odd_bytes(frame, rows.identity))))
         columns.append(ROW_ID)
     begins_alike = written is as_json and columns[: len(rows.identity)] == rows.identity
     body = _with_identity(columns[len(rows.identity) :]) if begins_alike else written(_struct(columns))
@@ -250,9 +250,17 @@ def _key(frame: DataFrame, rows: _Rows) -> Column:
     return as_json(_struct(rows.key)).cast("binary")
 
 
-def _row_id(name: str) -> Column:
+def _row_id(name: str, more: list[Column]) -> Column:
     text = _joined(as_json(F.struct(F.lit(name).alias("name"))).cast("binary"), col(_IDENTITY))
+    text = F.concat(text, F.concat_ws(",", *more).cast("binary")) if more else text
     return F.substring(F.sha2(text, 256), 1, ID_DIGITS)
+
+
+def _odd_bytes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
+    """The bytes of each text, null if it is UTF-8: JSON has one character for all bytes that are not."""
+    ours = ("output", RECORDS)
+    texts = [col(name) for name in names if name not in ours and isinstance(frame.schema[name].dataType, StringType)]
+    return [F.when(~F.is_valid_utf8(text), F.hex(text)) for text in texts]
 
 
 def _headers(frame: DataFrame, names: list[str]) -> Column:
