@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.arguments import has, location_of
+from tidegate.arguments import flag_of, has, location_of
 from tidegate.dsl import (
     CogroupedKStream,
     KGroupedStream,
@@ -540,7 +540,7 @@ def drain(
     require_pyspark("tidegate.drain")
     from tidegate.runtime.spark.checkpoints.draining import drain as drained
 
-    drained(table, location_of(checkpoint, "checkpoint"), write, row_ids)
+    drained(table, location_of(checkpoint, "checkpoint"), write, flag_of(row_ids, "row_ids"))
 
 
 def _to_spark(table: Plan, row_ids: bool, text_of_times: bool) -> DataFrame:

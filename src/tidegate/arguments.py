@@ -21,6 +21,13 @@ def whole_number(value: Any) -> int | None:
         return None
 
 
+def flag_of(given: Any, argument: str) -> bool:
+    """The flag. Raises DefinitionTypeError for anything but True and False, also of numpy."""
+    if type(given).__name__ not in ("bool", "bool_"):
+        raise DefinitionTypeError(f"`{argument}` is {in_one_line(given)}. Use True or False.")
+    return bool(given)
+
+
 def is_one_of(value: Any, texts: Collection[str]) -> bool:
     """Whether `value` is one of these texts."""
     return isinstance(value, str) and value in texts

@@ -74,7 +74,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "agg": (lambda n: WINDOWED.agg(n=n), {"n": tg.count()}),
     "aggregate": (
         WINDOWED.aggregate,
-        {"initializer": int, "aggregator": lambda key, row, n: n, "type": "long", "name": "y"},
+        {"initializer": int, "aggregator": lambda key, row, n: n, "type": "long", "name": "y", "vectorized": False},
     ),
     "reduce": (WINDOWED.reduce, {"fn": max, "column": "x", "name": "y"}),
     "reduce of a table": (

@@ -22,13 +22,7 @@ pytestmark = pytest.mark.spark
 
 RECORDS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp_ltz"
 FIELDS = "k string, ts timestamp, v double"
-FLAGS = {"headers": False, "streaming": False}
-"""Whether a flag is true, Python asks the value itself."""
 Call = tuple[Callable[..., Any], dict[str, Any]]
-
-
-def without(flags: dict[str, Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda **given: call(**flags, **given)
 
 
 @pytest.fixture
@@ -40,14 +34,18 @@ def calls(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "a.json").write_text('{"k": "A", "ts": "2026-01-01T00:00:00Z", "v": 1}\n')
     counts = tg.stream(records.withColumnRenamed("timestamp", "ts"), key="topic", timestamp="ts").group_by_key().count()
     files = {"spark": spark, "path": str(tmp_path), "format": "json", "schema": FIELDS, "options": {}, "name": "n"}
+    files |= {"streaming": False}
     topic = {"spark": spark, "servers": "h:1", "topic": "t", "value": FIELDS, "timestamp": "ts", "name": "n"}
-    topic |= {"consumer": "spark", "options": {}}
+    topic |= {"consumer": "spark", "options": {}, "streaming": False}
     checkpoint = {"spark": spark, "checkpoint": str(tmp_path / "checkpoint")}
     return {
-        "files": (tg.files.source, files | {"key": "k", "timestamp": "ts", "partition": None, "offset": None}),
+        "files": (
+            tg.files.source,
+            files | {"key": "k", "timestamp": "ts", "partition": None, "offset": None, "ordered": None},
+        ),
         "files in order": (tg.files.ordered, files),
-        "a topic": (without(FLAGS, tg.kafka.source), topic | {"key": "k"}),
-        "a table of a topic": (without({"streaming": False}, tg.kafka.table), topic | {"key": "id", "history": None}),
+        "a topic": (tg.kafka.source, topic | {"key": "k", "headers": False}),
+        "a table of a topic": (tg.kafka.table, topic | {"key": "id", "history": None}),
         "json": (tg.kafka.json, {"schema": FIELDS, "options": {}}),
         "records": (tg.kafka.records, {"table": counts, "key": "topic", "value": None, "headers": [], "name": "n"}),
         "debezium": (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tidegate.arguments import has
+from tidegate.arguments import flag_of, has
 from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records, check_type
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line, warn
@@ -221,9 +221,9 @@ class Aggregating:
             check_function(aggregator, "aggregator", *FOLDS),
             type,
             None if merger is None else check_function(merger, "merger", *MERGES),
-            vectorized=vectorized,
+            vectorized=flag_of(vectorized, "vectorized"),
         )
-        if vectorized and isinstance(self.windows, SessionWindows | SlidingWindows):
+        if fold.vectorized and isinstance(self.windows, SessionWindows | SlidingWindows):
             raise DefinitionError(
                 f"`vectorized` is for time windows and tables without windows: those of {self.windows} depend on the "
                 "records, which are taken one by one. Leave it out, or use built-in aggregates."

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate.arguments import flag_of
 from tidegate.dsl import frames
 from tidegate.errors import DefinitionError, in_one_line
 from tidegate.plan import Plan, describe, headline, html, inputs_of, mermaid, svg
@@ -75,7 +76,7 @@ class Result:
             query = final.to_df().writeStream.outputMode("append").format("console").start()
             ```
         """
-        return frame_of(self, row_ids)
+        return frame_of(self, flag_of(row_ids, "row_ids"))
 
 
 def frame_of(result: Result, row_ids: bool, *, text_of_times: bool = False) -> DataFrame:

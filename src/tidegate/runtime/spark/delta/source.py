@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from tidegate.arguments import options_of
+from tidegate.arguments import flag_of, options_of
 from tidegate.dsl.checks import check_name
 from tidegate.errors import DefinitionError, InputError
 from tidegate.runtime.spark.delta.log import Log, check_protocol
@@ -75,7 +75,7 @@ def source(
         orders = tg.delta.source(spark, "/data/orders", key="user", timestamp="ts", options={"startingVersion": "0"})
         ```
     """
-    options = options_of(options)
+    options, streaming = options_of(options), flag_of(streaming, "streaming")
     check_folder(spark, table, "table")
     unknown = [each for each in options if each.lower() not in {known.lower() for known in OPTIONS}]
     if unknown:

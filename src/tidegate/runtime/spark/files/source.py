@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate import dsl
-from tidegate.arguments import is_one_of, options_of
+from tidegate.arguments import flag_of, is_one_of, options_of
 from tidegate.dsl import KStream
 from tidegate.dsl.checks import check_column, check_name
 from tidegate.errors import DefinitionError, DefinitionTypeError, InputError, in_one_line
@@ -125,6 +125,8 @@ def source(
     _check_format(format)
     check_column(timestamp, "timestamp")
     name = check_name(name, "files")
+    streaming = flag_of(streaming, "streaming")
+    ordered = None if ordered is None else flag_of(ordered, "ordered")
     by_columns = partition is not None or offset is not None
     if ordered and by_columns:
         raise DefinitionError(
@@ -224,7 +226,7 @@ def ordered(
     """
     check_folder(spark, path, "path")
     _check_format(format)
-    wanted = _Wanted(spark, path, format, schema, options_of(options), streaming, True)
+    wanted = _Wanted(spark, path, format, schema, options_of(options), flag_of(streaming, "streaming"), True)
     return wanted.reading(check_name(name, "files"), None).frame()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
-from tidegate.arguments import options_of
+from tidegate.arguments import flag_of, options_of
 from tidegate.dsl import Result
 from tidegate.dsl.checks import check_column, check_columns, check_name
 from tidegate.dsl.result import frame_of
@@ -172,7 +172,7 @@ def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> t
     """The rows, with `text_of_times` if they come from workers."""
     given = None if key is None else list(check_columns(key, "key"))
     if isinstance(table, DataFrame):
-        return table, _of_frame(table, given, bool(final))
+        return table, _of_frame(table, given, final is not None and flag_of(final, "final"))
     if not isinstance(table, Result):
         raise DefinitionTypeError(
             f"`table` is {in_one_line(table)}. Use a table, tg.outputs(...), or a DataFrame made of one."

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidegate.arguments import is_one_of, options_of
+from tidegate.arguments import flag_of, is_one_of, options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.kafka.plain import FirstWorker
 from tidegate.runtime.spark.kafka.reading import STAMP, Made
@@ -48,7 +48,8 @@ class Subscription:
         """The checked arguments."""
         check_session(spark)
         check_servers(servers)
-        return Subscription(spark, servers, _topics(topic), starting, headers, streaming, options_of(options))
+        flags = flag_of(headers, "headers"), flag_of(streaming, "streaming")
+        return Subscription(spark, servers, _topics(topic), starting, *flags, options_of(options))
 
     def by(self, consumer: str) -> tuple[DataFrame, Made | None]:
         """The records with the columns of Spark's own source; and the Made of another consumer, None for Spark's."""
