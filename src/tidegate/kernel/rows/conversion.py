@@ -12,11 +12,12 @@ from contextlib import suppress
 from ctypes import c_float
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from math import isfinite
+from math import inf, isfinite, isinf
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import AggregationError
 from tidegate.kernel.columns.arrays import Column, plain, raw
@@ -37,8 +38,8 @@ def converter(kind: pa.DataType) -> Converter:
     Lists, structs and maps are new objects every time, so that only the caller holds them. A struct has all its fields
     and no others; a map is a list of (key, value) pairs, as Arrow reads it.
 
-    The function raises one of `MISFITS` for a value that the type cannot hold. A number that would be truncated does
-    not fit; a double becomes the nearest float.
+    The function raises one of `MISFITS` for a value that the type cannot hold. A number that would be truncated, or
+    become infinite, does not fit; a double becomes the nearest float.
     """
     convert = _converter(kind)
 
@@ -101,14 +102,21 @@ def _cast(column: Column, kind: pa.DataType) -> Column | None:
             return column.cast(pa.decimal128(38, 0)).cast(kind)
         if pa.types.is_decimal(have) and pa.types.is_floating(kind):
             # Arrow's own cast does not give the nearest float; its reading of digits does.
-            return column.cast(pa.string()).cast(pa.float64()).cast(kind)
+            column = column.cast(pa.string()).cast(pa.float64())
         found = column.cast(kind)
+        if pa.types.is_floating(kind) and _infinite(found) > _infinite(column):
+            return None
         if not (pa.types.is_timestamp(have) and pa.types.is_date(kind)):
             return found
         # Of a timestamp Arrow drops the time of day, which is a local one in other zones.
         if have.tz in (None, "UTC") and found.cast(have).equals(column):
             return found
     return None
+
+
+def _infinite(column: Column) -> int:
+    """The number of values that are infinite."""
+    return pc.sum(pc.is_inf(column)).as_py() or 0 if pa.types.is_floating(column.type) else 0
 
 
 def shown(value: pa.Scalar) -> str:
@@ -214,7 +222,7 @@ def _float(kind: pa.DataType) -> Converter:
 
     def convert(value: Any) -> Any:
         if type(value) is float:
-            return c_float(value).value if single else value
+            return _nearest(value, kind) if single else value
         if value is None:
             return None
         if isinstance(value, pa.Scalar):
@@ -227,9 +235,19 @@ def _float(kind: pa.DataType) -> Converter:
             if found != int(value):
                 raise ValueError(f"the nearest {kind} is {found!r}")
             return found
-        return convert(float(value)) if isinstance(value, Decimal) else arrow(value)
+        if isinstance(value, float | np.floating | Decimal):
+            return _nearest(value, kind)
+        return arrow(value)
 
     return arrow if pa.types.is_float16(kind) else convert
+
+
+def _nearest(value: Any, kind: pa.DataType) -> float:
+    """The double or float nearest to a number; raises OverflowError if that is infinite, and the number is not."""
+    found = c_float(value).value if kind == pa.float32() else float(value)
+    if isinf(found) and abs(value) != inf:
+        raise OverflowError(f"the nearest {kind} is {found!r}")
+    return found
 
 
 def _decimal(kind: pa.DataType) -> Converter:
@@ -311,7 +329,7 @@ def _struct(kind: Any) -> Converter:
 
 
 def by_name(value: Any) -> Any:
-    """The fields of a named tuple, or of a Row of pyspark with names, as a dict; another value as it is."""
+    """The fields of a named tuple, or a Row of pyspark with names, as a dict; another value as it is."""
     if not isinstance(value, tuple):
         return value
     names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
