@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -34,6 +35,12 @@ class Level(IntEnum):
 class Point(NamedTuple):
     b: str
     a: int
+
+
+@dataclass
+class Spot:
+    b: str
+    a: float
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,16 @@ class Point(NamedTuple):
         (NOON.replace(hour=0), pa.date32(), NOON.date()),
         (NOON.date(), UTC, NOON.replace(hour=0, tzinfo=dt.UTC)),
         (NOON, pa.timestamp("s"), NOON),
+        (np.datetime64("2020-01-01T12", "h"), UTC, NOON.replace(tzinfo=dt.UTC)),
+        (np.datetime64("2020-01-01T12:00:00", "ns"), UTC, NOON.replace(tzinfo=dt.UTC)),
+        (np.datetime64("2020-01-01T12"), pa.timestamp("s"), NOON),
+        (np.datetime64("2020-01-01"), pa.date32(), NOON.date()),
+        (np.datetime64("2020-01-01T00:00"), pa.date32(), NOON.date()),
+        (np.datetime64("NaT"), UTC, None),
+        (pd.NaT, UTC, None),
+        (pd.NaT, pa.date32(), None),
+        (np.int64(5), pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, microsecond=5_000, tzinfo=dt.UTC)),
+        (np.timedelta64(2, "h"), pa.duration("us"), dt.timedelta(hours=2)),
         (5, pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, microsecond=5_000, tzinfo=dt.UTC)),
         (dt.time(1, 2, 3), pa.time32("s"), dt.time(1, 2, 3)),
         (dt.time(1, 2, 3, 4), pa.time64("us"), dt.time(1, 2, 3, 4)),
@@ -82,6 +99,7 @@ class Point(NamedTuple):
         ({"a": 1.0, "c": 9}, PAIR, {"a": 1, "b": None}),
         ((1, "x"), PAIR, {"a": 1, "b": "x"}),
         (Point("x", 1), PAIR, {"a": 1, "b": "x"}),
+        (Spot("x", 1.0), PAIR, {"a": 1, "b": "x"}),
         ([("b", "x")], PAIR, {"a": None, "b": "x"}),
         ({"x": 1.0}, MAP, [("x", 1)]),
         ([("x", 1), ["y", None]], MAP, [("x", 1), ("y", None)]),
@@ -150,6 +168,11 @@ def test_a_row_of_pyspark_fits_a_struct_by_its_names() -> None:
         (Decimal(123456789), pa.decimal128(10, 2)),
         (NOON, pa.date32()),
         (pd.Timestamp(1, unit="ns"), UTC),
+        (np.datetime64(1, "ns"), UTC),
+        (np.datetime64("20000-01-01"), pa.date32()),
+        (np.timedelta64(1, "ns"), pa.duration("us")),
+        (np.bool_(True), UTC),
+        (True, pa.date32()),
         ("2020-01-01", UTC),
         (2.5, UTC),
         (2.5, pa.date32()),

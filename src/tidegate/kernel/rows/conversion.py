@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ctypes import c_float
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import inf, isfinite, isinf
@@ -270,7 +271,11 @@ def _temporal(kind: pa.DataType) -> Converter:
     in_micros = _in_micros(kind) if unit in ("s", "ms") else None
 
     def convert(value: Any) -> Any:
-        if isinstance(value, float | np.floating | Decimal):
+        if isinstance(value, np.generic):
+            value = _of_numpy(value)
+        if value is None or type(value).__name__ == "NaTType":  # of pandas
+            return None
+        if isinstance(value, bool | float | Decimal):
             raise TypeError(f"a {type(value).__name__} is no {kind}")
         nanoseconds = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
         if days and isinstance(value, datetime):
@@ -286,6 +291,20 @@ def _temporal(kind: pa.DataType) -> Converter:
         return arrow(value)
 
     return convert
+
+
+def _of_numpy(value: np.generic) -> Any:
+    """A value of numpy as Python's; NaT is None."""
+    if not isinstance(value, np.datetime64 | np.timedelta64):
+        return value.item()
+    if np.isnat(value):
+        return None
+    micros = value.astype("datetime64[us]" if isinstance(value, np.datetime64) else "timedelta64[us]")
+    if micros != value:
+        raise ValueError("it has nanoseconds")
+    if isinstance(found := micros.item(), int):
+        raise OverflowError("Python's datetimes do not reach it")
+    return found
 
 
 def _in_micros(kind: pa.DataType) -> pa.DataType:
@@ -329,7 +348,9 @@ def _struct(kind: Any) -> Converter:
 
 
 def by_name(value: Any) -> Any:
-    """The fields of a named tuple, or a Row of pyspark with names, as a dict; another value as it is."""
+    """The fields of a dataclass, a named tuple, or a Row of pyspark with names, as a dict; another value as it is."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if not isinstance(value, tuple):
         return value
     names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)

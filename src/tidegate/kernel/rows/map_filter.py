@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidegate.errors import AggregationError
 from tidegate.instants import Window
 from tidegate.kernel.columns.arrays import array, as_schema, with_column, with_each_type
-from tidegate.kernel.rows.conversion import MISFITS, MisfitError, as_python, converter, fitted
+from tidegate.kernel.rows.conversion import MISFITS, MisfitError, as_python, by_name, converter, fitted
 from tidegate.spec.columns import (
     DELETED,
     END,
@@ -207,7 +207,7 @@ def _of_dicts(step: MapValues, mapper: Callable[..., Any], rows: pa.Table) -> di
     records = iter(_records(step, rows))
 
     def taken(step: Step, _: Record, values: Any) -> dict[str, Any]:
-        record = next(records)
+        record, values = next(records), by_name(values)
         if not isinstance(values, Mapping):
             raise _refused(step, record, f"gave {values!r}, not a dict of value columns")
         new = {}
