@@ -34,6 +34,10 @@ def test_several_tasks_move_at_their_common_ticks_alone() -> None:
     assert idle.advance(60_000, False, 65_000, 10, alone=False) == 10
     assert idle.advance(60_000, False, 66_000, 10, alone=False) == 6_010
     assert idle.tick == 72_000
+    assert idle.advance(60_000, False, 71_999, 6_010, alone=False) == 6_010
+    assert idle.advance(60_000, False, 72_000, 6_010, alone=False) == 12_010
+    idle.advance(60_000, True, 72_500, 12_010, alone=False)
+    assert idle.tick == 138_500
 
 
 def test_a_shorter_time_counts_from_the_restart_on() -> None:
@@ -42,6 +46,10 @@ def test_a_shorter_time_counts_from_the_restart_on() -> None:
     assert idle.tick == 3_960_000
     assert idle.advance(1_000, False, 5_000, 10, alone=False) == 4_010
     assert idle.tick == 5_100
+    soon = Idle()
+    soon.advance(3_600_000, True, 0, 10, alone=False)
+    assert soon.advance(1_000, False, 1_050, 10, alone=False) == 10
+    assert soon.tick == 1_100
     longer = Idle()
     longer.advance(1_000, True, 0, 10, alone=False)
     assert longer.advance(3_600_000, False, 5_000, 10, alone=False) == 10
