@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,13 @@ class _Joining:
     matched: Flags
 
 
+class _Closed(NamedTuple):
+    """The stream times (ms) through which records had closed before the batch, and have closed after it."""
+
+    before: int
+    after: int
+
+
 @dataclass
 class _Side:
     """One side of a join in a batch.
@@ -86,7 +94,7 @@ class StreamStreamJoin(JoinOperator):
         assert isinstance(batch, JoinBatch)
         open_records = self._open_records(state, LEFT), self._open_records(state, RIGHT)
         staying = _Staying(), _Staying()
-        parts = self._parts(batch, open_records, staying, closes_at)
+        parts = self._parts(batch, open_records, staying, _Closed(batch.closed_through, closes_at))
         yield self.layout.result_schema.empty_table()
         if self._orders:
             collected = list(parts)
@@ -157,7 +165,7 @@ class StreamStreamJoin(JoinOperator):
         return OpenRecords.of(state, side, self._joined.preserves(side))
 
     def _parts(
-        self, batch: JoinBatch, open_records: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closes_at: int
+        self, batch: JoinBatch, open_records: tuple[OpenRecords, ...], staying: tuple[_Staying, ...], closed: _Closed
     ) -> Iterator[Part]:
         """The rows of the batch; then `staying` has the records that stay open."""
         clock, preserved = None, [side for side in (LEFT, RIGHT) if self._joined.preserves(side)]
@@ -167,37 +175,36 @@ class StreamStreamJoin(JoinOperator):
                 self.report_late(batch, side, arrivals[side], late)
             if self._orders:
                 clock = clock_of(arrivals, doubled=self._joined.self_join)
-            sides = self._sides(open_records, arrivals, batch.closed_through, closes_at)
+            sides = self._sides(open_records, arrivals, closed)
             yield from self._pairs(sides)
             yield from (
-                self._null_joined(one, side, clock, batch.closed_through, closes_at)
+                self._null_joined(one, side, clock, closed)
                 for side in preserved
                 for one in (sides[side].stored, sides[side].own)
             )
             for side in self._stored_sides:
-                staying[side].add(sides[side], closes_at)
+                staying[side].add(sides[side], closed.after)
             del arrivals, sides  # before the next records are decoded
         if self._orders and not self.layout.sorts:
             # Of their keys come at most rows of other records of their side that close, behind them.
             clock = np.zeros(0, np.int64), 1
         for side in preserved if not self._once else ():
-            for one in self._closing(open_records[side], staying[side], side, batch.closed_through, closes_at):
-                yield self._null_joined(one, side, clock, batch.closed_through, closes_at)
+            for one in self._closing(open_records[side], staying[side], side, closed):
+                yield self._null_joined(one, side, clock, closed)
 
     def _sides(
         self,
         open_records: tuple[OpenRecords, ...],
         arrivals: tuple[Arrived, Arrived],
-        closed_through: int,
-        closes_at: int,
+        closed: _Closed,
     ) -> tuple[_Side, _Side]:
         """The records of both sides that may join; `arrivals` free their rows."""
         first = self._own(arrivals, LEFT)
         own = first, self._again(first, arrivals) if self._joined.self_join else self._own(arrivals, RIGHT)
-        left = self._side(open_records[LEFT], own, LEFT, closed_through, closes_at)
+        left = self._side(open_records[LEFT], own, LEFT, closed)
         if self._once:
             return left, _Side(_copied(left.stored), own[RIGHT], left.wanted, [])
-        return left, self._side(open_records[RIGHT], own, RIGHT, closed_through, closes_at)
+        return left, self._side(open_records[RIGHT], own, RIGHT, closed)
 
     def _pairs(self, sides: tuple[_Side, _Side]) -> Iterator[Part]:
         """Rows of pairs; `matched` of a preserved side is complete when all parts are taken."""
@@ -214,26 +221,22 @@ class StreamStreamJoin(JoinOperator):
                 order = order_of_pairs(*both) if self._orders else None
                 yield _joined_rows(self.layout, *(both if side == LEFT else reversed(both))), order
 
-    def _null_joined(
-        self, one: _Joining, side: int, clock: tuple[Ints, int] | None, closed_through: int, closes_at: int
-    ) -> Part:
+    def _null_joined(self, one: _Joining, side: int, clock: tuple[Ints, int] | None, closed: _Closed) -> Part:
         """Rows of records that close without a partner: their own values and timestamp, nulls of the other side."""
-        records, at, order = one.records, _unmatched(one, closed_through, closes_at), None
+        records, at, order = one.records, _unmatched(one, closed), None
         if clock is not None:
             order = order_of_closing(self.layout, records, side, at, clock)
         mine = records.rows.take(pa.array(at))
         both = (mine, None) if side == LEFT else (None, mine)
         return joined_rows(self.layout, mine, both, records.times[at]), order
 
-    def _closing(
-        self, stored: OpenRecords, staying: _Staying, side: int, closed_through: int, closes_at: int
-    ) -> Iterator[_Joining]:
+    def _closing(self, stored: OpenRecords, staying: _Staying, side: int, closed: _Closed) -> Iterator[_Joining]:
         """Records of earlier batches that close in this one and could not join in it, some at a time."""
         windows = self._joined.windows
-        leaves = Closing(closed_through, closes_at, windows.close_ms(side, 0))
+        leaves = Closing(closed.before, closed.after, windows.close_ms(side, 0))
         first = _BEFORE_ALL
         # The first open record of a stretch is older than any that stays open.
-        for start in stored.due(closes_at, leaves.reach_ms):
+        for start in stored.due(closed.after, leaves.reach_ms):
             found_by = staying.found_by.get(start)
             for rows in stored.closing(start, leaves, None if found_by is None else np.concatenate(found_by)):
                 matched = stored.joined(start, ints(rows["n"]))
@@ -289,8 +292,7 @@ class StreamStreamJoin(JoinOperator):
         open_records: OpenRecords,
         own: tuple[_Joining, _Joining],
         side: int,
-        closed_through: int,
-        closes_at: int,
+        closed: _Closed,
     ) -> _Side:
         """The records of a side that may join in this batch: stored records and its own."""
         windows, others = self._joined.windows, own[1 - side].records
@@ -308,7 +310,7 @@ class StreamStreamJoin(JoinOperator):
             if open_records.preserved:
                 numbers = np.concatenate([ints(rows["n"]) for rows in found])
                 closes = _close_ms(windows, side, at)
-                leaving = (closes > closed_through) & (closes <= closes_at)
+                leaving = (closes > closed.before) & (closes <= closed.after)
                 if leaving.any():
                     matched[leaving] = open_records.joined(start, numbers[leaving])
                 stretches.append((start, end, numbers))
@@ -368,13 +370,13 @@ def _close_ms(windows: JoinWindows, side: int, times: Ints) -> Ints:
     return closes
 
 
-def _unmatched(one: _Joining, closed_through: int, closes_at: int) -> Ints:
+def _unmatched(one: _Joining, closed: _Closed) -> Ints:
     """The places of records that have joined nothing and close in this batch, or were closed when they came."""
     records = one.records
     closes = records.closes()
-    closed = closes <= closes_at
-    closed &= (records.arrived >= 0) | (closes > closed_through)  # records that closed in earlier batches have left
-    return np.flatnonzero(closed & ~one.matched)
+    leaving = closes <= closed.after
+    leaving &= (records.arrived >= 0) | (closes > closed.before)  # records that closed in earlier batches have left
+    return np.flatnonzero(leaving & ~one.matched)
 
 
 @dataclass
