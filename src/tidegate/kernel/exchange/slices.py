@@ -237,7 +237,7 @@ def masked(read: Slice, mask: Any) -> Slice:
 
 def records_of(layout: Layout, read: Slice) -> pa.Table:
     """The records of the slice, one by one (`kernel.rows.layout`)."""
-    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.others]}
+    columns: dict[str, Any] = {name: read.rows[name] for name in [*layout.keys, *layout.values, *layout.passthrough]}
     if layout.op.row_ids and layout.op.joined is not None:
         if layout.op.stream.ordered:
             moved = read.rows["deleted"] if layout.op.stream.moves else None

@@ -240,7 +240,7 @@ class Layout:
         return [name for name in self.schema.names if name.startswith("v:")]
 
     @cached_property
-    def others(self) -> list[str]:
+    def passthrough(self) -> list[str]:
         """The names of the columns that records bring only because they are kept whole."""
         return [name for name in self.schema.names if name.startswith("r:")]
 
@@ -433,7 +433,7 @@ class Layout:
         """Every column of a whole record, with the column that carries it. In a join: value columns of its rows."""
         if self.op.joined is not None and self.whole is None:
             return {name: name for name in self._joined_types}
-        return {name[2:]: name for name in [*self.others, *self.values, *self.keys]}
+        return {name[2:]: name for name in [*self.passthrough, *self.values, *self.keys]}
 
     @cached_property
     def late_schema(self) -> pa.Schema:
