@@ -19,7 +19,7 @@ from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.plan import Node, Operation, Stream
 from tidegate.runtime.spark.flow import Input
-from tidegate.runtime.spark.frames import order
+from tidegate.runtime.spark.frames import packed_offset
 from tidegate.runtime.spark.frames.arrow import arrow_schema, schema_as_spark_reads
 from tidegate.runtime.spark.frames.carried import check_carried
 from tidegate.runtime.spark.frames.columns import check_columns
@@ -56,7 +56,7 @@ class OperatorInput:
     frame: DataFrame
     columns: dict[str, Column]
     schema: pa.Schema
-    order_as_one: bool = False
+    packs_offset: bool = False
     branch: Stream | None = None
     contiguous: bool = False
     repeats: bool = False
@@ -68,7 +68,7 @@ class OperatorInput:
         if self.repeats:
             # Another map task may have read records among any of these, so each one is compared with them.
             layout = replace(layout, tuning=replace(layout.tuning, offset_runs=0))
-        packer = Packer(layout, tasks, self.order_as_one, self.branch, contiguous=self.contiguous, given=self.given)
+        packer = Packer(layout, tasks, self.packs_offset, self.branch, contiguous=self.contiguous, given=self.given)
         if self.undecoded is None:
             return Input(self.frame, self.columns, packer)
         source, wanted, observed = self.undecoded
@@ -92,9 +92,9 @@ def reading_stream(op: Operation, branch: Stream, observed: Counter[str]) -> Ope
     if op.stream.is_source:
         columns = _read_columns(op, frame)
         schema = _schema(op, frame, columns)
-        if as_one := order.packs(op.stream, frame):
-            columns = _with_one_order(op.stream, columns)
-        return OperatorInput(frame, columns, schema, as_one, contiguous=origin.contiguous, repeats=repeats)
+        if packs_offset := packed_offset.packs(op.stream, frame):
+            columns = _with_packed_offset(op.stream, columns)
+        return OperatorInput(frame, columns, schema, packs_offset, contiguous=origin.contiguous, repeats=repeats)
     columns = {name: col(name) for name in frame.columns} | wall_clock(op, WALL_CLOCK)
     given = _schema(op, frame, columns)
     schema = read(op, branch, given.empty_table()).schema
@@ -201,13 +201,13 @@ def _schema(op: Operation, frame: DataFrame, columns: Mapping[str, Column]) -> p
     return arrow_schema(StructType(fields))
 
 
-def _with_one_order(stream: Stream, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """`columns` with partition and offset as one number (`frames.order`), because each column costs time."""
+def _with_packed_offset(stream: Stream, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """`columns` with partition and offset as one number (`frames.packed_offset`), because each column costs time."""
     assert stream.partition is not None
     assert stream.offset is not None
     others = {name: column for name, column in columns.items() if name not in ("partition", "offset")}
-    packed = order.packed(col(stream.partition), col(stream.offset), (stream.partition, stream.offset))
-    return others | {order.ORDER: packed}
+    packed = packed_offset.packed(col(stream.partition), col(stream.offset), (stream.partition, stream.offset))
+    return others | {packed_offset.PACKED_OFFSET: packed}
 
 
 def wall_clock(op: Operation, name: str) -> dict[str, Column]:

@@ -13,7 +13,7 @@ from tidegate.kernel.exchange.packing import pack
 from tidegate.kernel.exchange.slices import takes_dictionaries, with_schema
 from tidegate.kernel.rows.layout import Layout
 from tidegate.plan import Stream
-from tidegate.runtime.spark.frames import order
+from tidegate.runtime.spark.frames import packed_offset
 from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 from tidegate.runtime.spark.worker.memory import keep
@@ -25,7 +25,7 @@ class Packer:
 
     layout: Layout
     tasks: int
-    order_as_one: bool = False
+    packs_offset: bool = False
     branch: Stream | None = None
     """The stream whose rows the worker turns into the kernel's columns; None if Spark has done so already."""
     row_decoder: RowDecoder | None = None
@@ -41,8 +41,8 @@ class Packer:
         if self.row_decoder is not None:
             batches = yield from self.row_decoder.packed(batches)
             batches = self.row_decoder.keeping_dictionaries(self._kept).rows(batches, counts)
-        if self.order_as_one:
-            batches = order.unpacked(batches, self.layout.schema.field("partition").type)
+        if self.packs_offset:
+            batches = packed_offset.unpacked(batches, self.layout.schema.field("partition").type)
         yield from pack(self.layout, map(self._read, batches), range(self.tasks), self.contiguous)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from pyspark.sql.types import ByteType, IntegerType, ShortType
 from tidegate.plan import Stream
 from tidegate.runtime.spark.frames.names import spelled
 
-ORDER = "order"
+PACKED_OFFSET = "order"
 _OFFSET_BITS = 48
 _PARTITIONS, _OFFSETS = 1 << 15, 1 << _OFFSET_BITS
 _NO_PARTITION, _NO_OFFSET = -1, -2
@@ -50,19 +50,19 @@ def packed(partition: Column, offset: Column, names: tuple[str, str]) -> Column:
         .when(wide.isNull(), F.lit(_NO_PARTITION))
         .when(at.isNull(), F.lit(_NO_OFFSET))
         .otherwise(F.raise_error(message).cast("long"))
-        .alias(ORDER)
+        .alias(PACKED_OFFSET)
     )
 
 
 def unpacked(batches: Iterator[pa.RecordBatch], partition_type: pa.DataType) -> Iterator[pa.RecordBatch]:
     """The batches with the columns `partition` and `offset` instead of the number."""
     for batch in batches:
-        at = batch.schema.get_field_index(ORDER)
+        at = batch.schema.get_field_index(PACKED_OFFSET)
         order = batch.column(at).to_numpy()
         nulls = order < 0
         missing = nulls.any()
         partition = pa.array((order >> _OFFSET_BITS).astype(np.int32), mask=order == _NO_PARTITION if missing else None)
         offset = pa.array(order & (_OFFSETS - 1), mask=order == _NO_OFFSET if missing else None)
         columns = [column for i, column in enumerate(batch.columns) if i != at]
-        names = [name for name in batch.schema.names if name != ORDER]
+        names = [name for name in batch.schema.names if name != PACKED_OFFSET]
         yield pa.record_batch([*columns, partition.cast(partition_type), offset], [*names, "partition", "offset"])
