@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tidegate.runtime.spark import attach
+from tidegate.runtime.spark import stateful_step
 from tidegate.runtime.spark.tasks import place_of, task_numbers
 from tidegate.runtime.spark.worker.processor import MOST_KEYS, StageProcessor
 
@@ -95,10 +95,10 @@ def test_a_partition_without_a_task_looks_under_all_numbers_in_a_union_alone() -
 
 def test_a_clock_that_is_set_in_a_step_does_not_change_how_long_the_step_took(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((5_000.0, 2_000.0))
-    monkeypatch.setattr(attach, "time", SimpleNamespace(time=lambda: next(clock), monotonic=time.monotonic))
+    monkeypatch.setattr(stateful_step, "time", SimpleNamespace(time=lambda: next(clock), monotonic=time.monotonic))
     step = SimpleNamespace(parts=iter(()), metrics={"stream_time": 10, "emit_final_records": 1})
     op = SimpleNamespace(joins_streams=False, all_limits=())
     stage = SimpleNamespace(begin=lambda *_: step, layout=SimpleNamespace(op=op))
-    made = attach.SparkStage(stage).begin(None, [])  # type: ignore[arg-type]
+    made = stateful_step.SparkStage(stage).begin(None, [])  # type: ignore[arg-type]
     assert list(made.parts) == []
     assert 0 <= step.metrics["emit_final_latency"] < 60_000
