@@ -484,6 +484,26 @@ def test_two_outputs_go_into_one_table(case: Case, server: Server) -> None:
     assert said(case.delta("twins")) == said(rows_in(server, "twins")) == sorted(2 * expected()["final"])
 
 
+def test_final_results_that_a_filter_removes_are_no_rows_of_a_table(case: Case, server: Server) -> None:
+    """Behind `until_window_closes` they are tombstones, and each was a row with nulls."""
+    for batch in batches():
+        case.put(batch)
+    table = counts(case.frame())
+    large = table.suppress(FINAL).filter(lambda row: row["total"] > 1)
+    several = tg.outputs(large=large, final=table.suppress(FINAL), late=table.late_records())
+    case.run(large, tg.sinks.Delta(case.folder / "alone"), "alone")
+    names = ("large", "final", "late")
+    case.run(several, {name: tg.sinks.Delta(case.folder / name) for name in names}, "to delta")
+    case.run(several, {name: tg.sinks.Postgres(server.url, f"filtered_{name}") for name in names}, "to postgres")
+    wanted = [row for row in expected()["final"] if row[2] > 1]
+    assert 0 < len(wanted) < len(expected()["final"])
+    alone = case.delta("alone")
+    assert said(alone) == said(case.delta("large")) == said(rows_in(server, "filtered_large")) == wanted
+    assert "deleted" not in alone[0]
+    assert said(case.delta("final")) == said(rows_in(server, "filtered_final")) == expected()["final"]
+    assert len(case.delta("late")) == len(rows_in(server, "filtered_late")) == len(expected()["late"])
+
+
 def test_a_sink_whose_columns_do_not_fit_is_refused_before_the_query_starts(case: Case, server: Server) -> None:
     table = counts(case.frame())
     execute(

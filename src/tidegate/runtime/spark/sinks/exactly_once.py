@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 
 from tidegate.errors import CheckpointError, TidegateError
-from tidegate.runtime.spark.sinks.outputs import Rows
+from tidegate.runtime.spark.sinks.outputs import Rows, without_tombstones
 from tidegate.runtime.spark.sinks.staging import Lane, Staged, staged
 from tidegate.runtime.spark.worker.processor import QUERY_ID
 
@@ -130,6 +130,7 @@ class Batches:
         self._begun.discard(batch.query)  # if this batch fails, the next call begins anew
         missing = [target for target in self._targets if not target.has(batch)]
         lanes = [target.lane(frame.columns, batch) for target in missing]
+        frame = without_tombstones(frame, [target.rows for target in missing])
         for target, rows in zip(missing, _run(frame, lanes, number), strict=True):
             if rows.count:
                 target.commit(batch, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -34,11 +34,13 @@ class Rows:
     """The rows of one output, as a sink has them: `window` becomes the columns `window_start` and `window_end`.
 
     output   the name of the output; None if there is only one
-    fields   the columns; without `deleted` in an upsert, which deletes the row
+    fields   the columns; without `deleted` in an upsert, which deletes the row, and of final results that are appended
     key      the columns by which a row replaces another; empty if no row does
     once     whether a row is the last word about its key
     mode     "append" or "upsert"
     windowed whether the rows have a window; without one its two names are free
+    skips_tombstones
+             whether tombstones are left out: a final result that no row came before has none to delete
     """
 
     output: str | None
@@ -47,6 +49,7 @@ class Rows:
     once: bool
     mode: str
     windowed: bool = False
+    skips_tombstones: bool = False
 
     @property
     def called(self) -> str:
@@ -90,6 +93,15 @@ def rows_of(table: Any, modes: dict[str | None, str | None]) -> dict[str | None,
     return {name: _rows(name, node, modes[name]) for name, node in named.items()}
 
 
+def without_tombstones(frame: DataFrame, rows: Iterable[Rows]) -> DataFrame:
+    """The frame without the tombstones that no sink takes (`Rows.skips_tombstones`)."""
+    outputs = [each.output for each in rows if each.skips_tombstones]
+    if not outputs or DELETED not in frame.columns:
+        return frame
+    gone = F.coalesce(F.col(DELETED), F.lit(False))
+    return frame.where(~gone if outputs == [None] else ~(gone & F.col("output").isin(outputs)))
+
+
 def _other_outputs(there: list[str | None], given: list[str | None]) -> str:
     if there == [None]:
         return "`table` has one output, so it takes one sink and not several by name. Give the sink itself."
@@ -116,8 +128,10 @@ def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
     if not is_one_of(chosen, MODES):
         raise DefinitionError(f'`mode` is {in_one_line(mode)}. Use "append" or "upsert", or leave it out.')
     rows = Rows(name, fields, key, once, chosen, WINDOW in frame.columns)
+    columns = tuple(field for field in fields if field.name != DELETED)
     if not rows.upserts:
-        return rows
+        final = once and not isinstance(node, Stream)
+        return replace(rows, fields=columns, skips_tombstones=True) if final else rows
     if not key:
         raise DefinitionError(
             f'{rows.called.capitalize()} have no key of their own, so no row replaces another. Use mode="append".'
@@ -128,7 +142,7 @@ def _rows(name: str | None, node: Plan, mode: str | None) -> Rows:
             f"{rows.called.capitalize()} have no column {missing[0]!r}, which is part of their key. Keep it in "
             'map_values, or use mode="append".'
         )
-    return replace(rows, fields=tuple(field for field in fields if field.name != DELETED))
+    return replace(rows, fields=columns)
 
 
 def _flattened(schema: StructType) -> list[StructField]:
