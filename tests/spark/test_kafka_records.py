@@ -457,6 +457,19 @@ def test_maps_whose_keys_are_no_texts_of_json_are_refused(spark: SparkSession) -
         tg.kafka.records(frame, key="user")
 
 
+def test_records_behind_steps_alone_are_written_by_their_key(spark: SparkSession) -> None:
+    """Without an aggregation there is no operator, and the error said no more."""
+    events = stream(values(spark, at(0), at(5))).filter(lambda row: row["ts"].second > 0)
+    ((key, value),) = written(tg.kafka.records(events.map_values({"price": "amount"})))
+    found = json.loads(value)
+    assert (key, found["ts"], found["price"]) == (b"A", "1970-01-01T00:00:05.000000Z", 5)
+    assert "row_id" not in found
+    ((key, _),) = written(tg.kafka.records(events, key=["user", "offset"], headers=["amount"]))
+    assert json.loads(key) == {"user": "A", "offset": 1}
+    with pytest.raises(tg.DefinitionError, match="`key` is 'shop', but the rows have no such column"):
+        tg.kafka.records(events, key="shop")
+
+
 def test_other_refusals_of_the_sink(spark: SparkSession) -> None:
     with pytest.raises(tg.DefinitionTypeError, match="`table` is 5"):
         tg.kafka.records(5)

@@ -15,7 +15,7 @@ from tidegate.dsl import Result
 from tidegate.dsl.checks import check_column, check_columns, check_name
 from tidegate.dsl.result import frame_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
-from tidegate.plan import Operation, operation, with_row_ids
+from tidegate.plan import Operation, Stream, operation, with_row_ids
 from tidegate.runtime.spark.frames.names import col
 from tidegate.runtime.spark.kafka.formats import Format, as_json, as_text, is_json
 from tidegate.runtime.spark.kafka.registered import Registered, bound
@@ -50,7 +50,7 @@ def sink(
     Spark writes at least once: after a crash, rows of the last batch come again, with the same `row_id`.
 
     Args:
-        table: A table, several outputs, or a DataFrame made of one.
+        table: A table, a stream, several outputs, or a DataFrame made of one.
         servers: The brokers, "host:port" with commas between them.
         topic: The topic.
         checkpoint: The folder for the query's checkpoint.
@@ -102,7 +102,7 @@ def records(
     `row_id` that depends on `name`, output and the records that made the row, if its streams have partition and offset.
 
     Args:
-        table: A table, several outputs, or a DataFrame made of one.
+        table: A table, a stream, several outputs, or a DataFrame made of one.
         key: Columns: one alone as text, several as a JSON object. Left out, the key columns of the table and, where
             there are windows, `window`, so that a compacted topic keeps each result as a record of its own.
         value: A Format such as `tg.kafka.avro(schema)`, or `tg.kafka.schema_registry(url)` for the newest schema there.
@@ -175,10 +175,14 @@ def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> t
         return table, _of_frame(table, given, final is not None and flag_of(final, "final"))
     if not isinstance(table, Result):
         raise DefinitionTypeError(
-            f"`table` is {in_one_line(table)}. Use a table, tg.outputs(...), or a DataFrame made of one."
+            f"`table` is {in_one_line(table)}. Use a table, a stream, tg.outputs(...), or a DataFrame made of one."
         )
     if final is not None:
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
+    if isinstance(table.node, Stream) and table.node.table is None:  # records behind steps alone
+        frame = attached(table, False)
+        _check(frame, given or [])
+        return frame, _Rows(given or list(table.node.key), list(table.node.key), None)
     op = operation(table.node)
     joined = with_row_ids(op) is not None
     frame = frame_of(table, joined, text_of_times=text_of_times)
