@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tidegate.runtime.spark.files.reading import ColumnReading, Source
 from tidegate.runtime.spark.files.source import (
     TAKEN,
     FileStream,
-    check_folder,
+    folder_of,
     most_files,
     names_of,
     qualified,
@@ -33,7 +34,7 @@ OPTIONS = ("maxFilesPerTrigger", "startingVersion", "ignoreDeletes", "skipChange
 
 def source(
     spark: SparkSession,
-    table: str,
+    table: str | Path,
     *,
     key: str | Sequence[str],
     timestamp: str,
@@ -68,7 +69,7 @@ def source(
 
     Raises:
         DefinitionError: The folder is no table, or an option is not known.
-        DefinitionTypeError: `spark` is no session, or `table` no text.
+        DefinitionTypeError: `spark` is no session, or `table` no path.
 
     Examples:
         ```python
@@ -76,7 +77,7 @@ def source(
         ```
     """
     options, streaming = options_of(options), flag_of(streaming, "streaming")
-    check_folder(spark, table, "table")
+    table = folder_of(spark, table, "table")
     unknown = [each for each in options if each.lower() not in {known.lower() for known in OPTIONS}]
     if unknown:
         raise DefinitionError(

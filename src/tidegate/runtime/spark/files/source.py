@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate import dsl
-from tidegate.arguments import flag_of, is_one_of, options_of
+from tidegate.arguments import flag_of, is_one_of, location_of, options_of
 from tidegate.dsl import KStream
 from tidegate.dsl.checks import check_column, check_name
-from tidegate.errors import DefinitionError, DefinitionTypeError, InputError, in_one_line
+from tidegate.errors import DefinitionError, InputError, in_one_line
 from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.files import formats, listed
 from tidegate.runtime.spark.files.columnar import Columns, Files
@@ -69,7 +70,7 @@ class FileStream(KStream):
 
 def source(
     spark: SparkSession,
-    path: str,
+    path: str | Path,
     *,
     key: str | Sequence[str],
     timestamp: str,
@@ -113,15 +114,14 @@ def source(
     Raises:
         DefinitionError: There is no schema and no file to take one from, an option is not known, or a column does not
             fit.
-        DefinitionTypeError: `spark` is no session, or `path` no text.
+        DefinitionTypeError: `spark` is no session, or `path` no path.
 
     Examples:
         ```python
         events = tg.files.source(spark, "/data/clicks", key="user", timestamp="ts", format="json")
         ```
     """
-    options = options_of(options)
-    check_folder(spark, path, "path")
+    options, path = options_of(options), folder_of(spark, path, "path")
     _check_format(format)
     check_column(timestamp, "timestamp")
     name = check_name(name, "files")
@@ -188,7 +188,7 @@ def stream_of(
 
 def ordered(
     spark: SparkSession,
-    path: str,
+    path: str | Path,
     *,
     format: str,
     schema: str | StructType | None = None,
@@ -224,7 +224,7 @@ def ordered(
         events = tg.stream(parsed(lines), key="user", timestamp="ts", partition="partition", offset="offset")
         ```
     """
-    check_folder(spark, path, "path")
+    path = folder_of(spark, path, "path")
     _check_format(format)
     wanted = _Wanted(spark, path, format, schema, options_of(options), flag_of(streaming, "streaming"), True)
     return wanted.reading(check_name(name, "files"), None).frame()
@@ -348,14 +348,13 @@ def most_files(options: Mapping[str, str]) -> int:
     return int(given)
 
 
-def check_folder(spark: Any, path: Any, argument: str) -> None:
-    """Raise DefinitionTypeError unless `spark` is a session, and `path`, which `argument` gives, may name a folder."""
+def folder_of(spark: Any, path: Any, argument: str) -> str:
+    """The text of `path`, which `argument` gives.
+
+    Raises DefinitionTypeError unless `spark` is a session, and `path` may name a folder.
+    """
     check_session(spark)
-    if not isinstance(path, str) or not path:
-        raise DefinitionTypeError(
-            f'`{argument}` is {in_one_line(path)}. Use the name of a folder as text, "/data/clicks"; of a '
-            f"pathlib.Path str({argument})."
-        )
+    return location_of(path, argument)
 
 
 def _check_format(format: str) -> None:
