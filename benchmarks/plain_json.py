@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from benchmarks.in_turns import medians
 from benchmarks.inputs import FIRST_MS, key_names
-from tidegate.runtime.spark.kafka.plain import AT, Reader
+from tidegate.runtime.spark.kafka.handed_over import AT
+from tidegate.runtime.spark.kafka.plain import Reader
 from tidegate.runtime.spark.worker.memory import keep
 
 ROWS, SMOKE_ROWS, KEYS, FRAME, TURNS = 1_000_000, 1_000, 100_000, 50_000, 7

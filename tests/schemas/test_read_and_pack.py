@@ -25,7 +25,8 @@ from tidegate.kernel.stage import Stage
 from tidegate.kernel.state.store import DictStore
 from tidegate.kernel.tuning import DEFAULT
 from tidegate.plan import operation
-from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, TASK, FirstWorker, Joiner, Reader
+from tidegate.runtime.spark.kafka.handed_over import AT, HANDED_OVER, PLAIN, TASK, FirstWorker, Joiner
+from tidegate.runtime.spark.kafka.plain import Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.map_step import Packer
 from tidegate.runtime.spark.row_decoder import Counts

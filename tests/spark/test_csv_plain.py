@@ -22,7 +22,7 @@ from spark.test_kafka_plain import read_by_both
 from tidegate.runtime.spark.files.lines import CHUNK
 from tidegate.runtime.spark.files.plain_csv import MOST_FIELDS, Dialect
 from tidegate.runtime.spark.frames.arrow import arrow_schema
-from tidegate.runtime.spark.kafka import plain
+from tidegate.runtime.spark.kafka import handed_over
 
 SCHEMA = (
     "user string, ts timestamp, amount long, price double, share float, small int, two short, one byte, ok boolean, "
@@ -283,7 +283,7 @@ def read_by_workers(
         spark, str(folder), key="user", timestamp="ts", format=format, schema=schema, options=options, streaming=False
     )
     raw: Any = source.node.undecoded  # type: ignore[union-attr]
-    return plain.PLAIN in raw.for_workers(arrow_schema(source.frame.schema))[0].columns
+    return handed_over.PLAIN in raw.for_workers(arrow_schema(source.frame.schema))[0].columns
 
 
 def test_lines_of_many_fields_are_sparks_to_read() -> None:

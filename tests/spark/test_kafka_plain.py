@@ -24,7 +24,7 @@ from spark.replay import collect
 from spark.topic import raw, values
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema
-from tidegate.runtime.spark.kafka import plain
+from tidegate.runtime.spark.kafka import handed_over, plain
 from tidegate.runtime.spark.kafka.source import decoded_stream
 from tidegate.runtime.spark.row_decoder import Counts
 
@@ -135,7 +135,7 @@ def read_by_both(source: Any) -> tuple[list[str], list[str], int]:
     wanted = arrow_schema(source.frame.schema)
     frame, row_decoder = source.node.undecoded.for_workers(wanted)
     given = frame.toArrow().to_batches()
-    streams = [each for batch in given for each in batch.column(plain.PLAIN).drop_null()]
+    streams = [each for batch in given for each in batch.column(handed_over.PLAIN).drop_null()]
     plains = sum(pa.ipc.open_stream(each.as_buffer()).read_all().num_rows for each in streams)
     made = pa.Table.from_batches(list(row_decoder.rows(iter(given), Counts())), wanted)
     assert made["offset"].to_pylist() == sorted(made["offset"].to_pylist())
@@ -218,9 +218,9 @@ def test_results_of_a_topic_are_those_of_its_decoded_rows(spark: SparkSession) -
     frame = values(spark, *records)
     source = decoded_stream(frame, key="user", value="user string, ts timestamp, amount long", timestamp="ts", name="e")
     plan = final(source)._jdf.queryExecution().toString()
-    assert plain.PLAIN in plan
+    assert handed_over.PLAIN in plan
     by_rows = tg.stream(source.frame, key="user", timestamp="ts", partition="partition", offset="offset", name="e")
-    assert plain.PLAIN not in final(by_rows)._jdf.queryExecution().toString()
+    assert handed_over.PLAIN not in final(by_rows)._jdf.queryExecution().toString()
     found = collect(final(source))
     assert len(found) > 100
     assert found == collect(final(by_rows))
@@ -353,7 +353,7 @@ def test_more_than_is_read_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plain.Reader, "_alike", lambda self, texts: None)
     texts = pa.array([b'{"amount": %d}' % n for n in range(1_000)])
     (made,) = READER(iter([pa.record_batch([texts], ["value"])]))
-    rows = pa.ipc.open_stream(made.column(plain.PLAIN)[0].as_buffer()).read_all()
+    rows = pa.ipc.open_stream(made.column(handed_over.PLAIN)[0].as_buffer()).read_all()
     assert rows["amount"].to_pylist() == list(range(1_000))
     assert max(read) <= 5_000
     assert len(read) > 1
@@ -363,22 +363,22 @@ def test_the_wall_clock_comes_along() -> None:
     texts = [b'{"amount": 1}', b"[]", b'{"amount": 3}']
     made = list(READER(iter([pa.record_batch([pa.array(texts)], ["value"])])))
     # As Spark returns it: with the fields that Spark reads, and the batch's clock, which is never null.
-    (of_plain, of_place) = (made[0].schema.field(name) for name in (plain.PLAIN, plain.AT))
+    (of_plain, of_place) = (made[0].schema.field(name) for name in (handed_over.PLAIN, handed_over.AT))
     clock = pa.field(WALL_CLOCK, pa.int64(), nullable=False)
     schema = pa.schema([("amount", pa.int64()), of_plain, of_place, clock])
     given = [
         pa.record_batch(
             [
                 pa.array([7] * each.num_rows),
-                each.column(plain.PLAIN),
-                each.column(plain.AT),
+                each.column(handed_over.PLAIN),
+                each.column(handed_over.AT),
                 pa.array([9] * each.num_rows),
             ],
             schema=schema,
         )
         for each in made
     ]
-    (rows,) = plain.Joiner(READER.wanted).rows(iter(given), Counts())
+    (rows,) = handed_over.Joiner(READER.wanted).rows(iter(given), Counts())
     assert rows.to_pydict() == {"amount": [1, 7, 3], WALL_CLOCK: [9, 9, 9]}
 
 
@@ -389,14 +389,20 @@ def test_records_are_in_order_however_spark_cuts_its_frames(rows_to_a_frame: int
     made = READER(iter([pa.record_batch([pa.array(part)], ["value"]) for part in (texts, texts[::-1])]))
     read = pa.concat_tables(
         pa.table(
-            [pc.multiply(each.column(plain.AT), -1).cast(pa.int64()), each.column(plain.PLAIN), each.column(plain.AT)],
-            ["amount", plain.PLAIN, plain.AT],
+            [
+                pc.multiply(each.column(handed_over.AT), -1).cast(pa.int64()),
+                each.column(handed_over.PLAIN),
+                each.column(handed_over.AT),
+            ],
+            ["amount", handed_over.PLAIN, handed_over.AT],
         )
         for each in made
     )
     cut = read.combine_chunks().to_batches(max_chunksize=rows_to_a_frame)
     found = [
-        row for batch in plain.Joiner(READER.wanted).rows(iter(cut), Counts()) for row in batch["amount"].to_pylist()
+        row
+        for batch in handed_over.Joiner(READER.wanted).rows(iter(cut), Counts())
+        for row in batch["amount"].to_pylist()
     ]
     assert found == [10, -1, -2, 40, -4, 0, 40, -2, -3, 10]
 

@@ -21,7 +21,8 @@ from tidegate.runtime.spark.files.place import OFFSET, PARTITION
 from tidegate.runtime.spark.files.stores import Root
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS, arrow_schema, spark_schema
 from tidegate.runtime.spark.frames.names import col
-from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, INSTANTS, PLAIN, FirstWorker, Joiner, Reader
+from tidegate.runtime.spark.kafka.handed_over import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner
+from tidegate.runtime.spark.kafka.plain import INSTANTS, Reader
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.row_decoder import Counts, Pack, RowDecoder, without_faults
 from tidegate.spec.columns import OURS

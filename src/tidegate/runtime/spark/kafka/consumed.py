@@ -28,8 +28,8 @@ from pyspark.sql.utils import to_str
 from tidegate.errors import DefinitionError, InputError
 from tidegate.kernel.columns.arrays import as_schema
 from tidegate.runtime.spark.frames.arrow import arrow_schema
+from tidegate.runtime.spark.kafka.handed_over import HANDED_OVER, FirstWorker
 from tidegate.runtime.spark.kafka.librdkafka import Client, Offsets, Span, settings, spans
-from tidegate.runtime.spark.kafka.plain import HANDED_OVER, FirstWorker
 from tidegate.runtime.spark.session.config import cores
 from tidegate.runtime.spark.worker.gc_freeze import spare_modules
 

@@ -14,10 +14,9 @@ While all records are plain, the first worker packs them for the operator itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
-    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -39,28 +37,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.kernel.columns.arrays import Flags, as_schema, flags
+from tidegate.kernel.columns.arrays import Flags, flags
 from tidegate.kernel.rows.map_filter import WALL_CLOCK
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.kafka.alike import Alike, Field
-from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
+from tidegate.runtime.spark.kafka.handed_over import AT, arrow_stream, in_one_row, with_plain
 from tidegate.runtime.spark.schemas.cursor import decoded
 from tidegate.runtime.spark.worker.memory import keep
-from tidegate.spec.columns import OURS
-
-PLAIN, AT, TASK = OURS + "plain", OURS + "at", OURS + "task"
-"""Columns of what the first worker hands over, in this order: blobs with packed records, then odd and plain records.
-
-         an odd record         plain records of a batch    a blob with packed records
-  PLAIN  null                  an Arrow stream of them     the blob
-  AT     its place in a batch  their number                their number, in one blob of several
-  TASK   null                  null                        the task that gets the blob
-"""
-
-HANDED_OVER = StructType(
-    [StructField(PLAIN, BinaryType()), StructField(AT, IntegerType()), StructField(TASK, IntegerType())]
-)
-"""These columns, which are behind the columns of an odd record."""
 
 LONGEST = 50_000
 """Most bytes of a plain record: names and numbers that are too long for Spark do not fit into it."""
@@ -134,10 +117,6 @@ def as_written(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() != "LEGACY"
 
 
-FirstWorker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Hands over records (`HANDED_OVER`): a `Reader`, or a `read_and_pack.ReadAndPack`."""
-
-
 class Read(NamedTuple):
     """Records, a mask of the plain ones, and the rows of these: the wanted columns, and `WALL_CLOCK` if it is there."""
 
@@ -182,9 +161,9 @@ class Reader:
         at = np.arange(read.records.num_rows)
         if not read.plain.all():
             odd = read.records.filter(pa.array(~read.plain))
-            yield _with(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~read.plain], pa.int32()))
+            yield with_plain(odd, pa.nulls(odd.num_rows, pa.binary()), pa.array(at[~read.plain], pa.int32()))
         placed = pa.schema([*read.rows.schema, (AT, pa.int64())])
-        data = _stream(pa.record_batch([*read.rows.columns, pa.array(at[read.plain])], placed))
+        data = arrow_stream(pa.record_batch([*read.rows.columns, pa.array(at[read.plain])], placed))
         yield in_one_row(read.records.schema, data, read.rows.num_rows)
 
     def _rows(self, batch: pa.RecordBatch) -> tuple[Flags, dict[str, pa.Array]]:
@@ -311,48 +290,6 @@ class Reader:
         }
 
 
-@dataclass(frozen=True)
-class Joiner(RowDecoder):
-    """Puts the plain records and the others together, in the order in which they came."""
-
-    wanted: pa.Schema
-
-    def packed(self, batches: Iterator[pa.RecordBatch]) -> Generator[tuple[int, bytes], None, Iterator[pa.RecordBatch]]:
-        for batch in batches:
-            blobs = batch.num_rows - batch.column(TASK).null_count
-            for task, blob in zip(batch.column(TASK)[:blobs].to_pylist(), batch.column(PLAIN)[:blobs], strict=True):
-                yield task, blob.as_py()
-            if blobs < batch.num_rows:
-                return chain([batch.slice(blobs)], batches)
-        return batches
-
-    def rows(self, batches: Iterator[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-        odd: list[pa.RecordBatch] = []
-        for batch in batches:
-            start = 0
-            for at in np.flatnonzero(batch.column(PLAIN).is_valid()).tolist():
-                odd.append(batch.slice(start, at - start))
-                yield from self._joined(odd, batch, at)
-                odd, start = [], at + 1
-            odd.append(batch.slice(start))
-
-    def _joined(self, odd: list[pa.RecordBatch], batch: pa.RecordBatch, at: int) -> Iterator[pa.RecordBatch]:
-        clock = [WALL_CLOCK] if WALL_CLOCK in batch.schema.names else []
-        # Spark says of the clock that it is never null, and Arrow says of a new column that it may be.
-        clocks = (batch.schema.field(name).with_nullable(True) for name in clock)
-        schema = pa.schema([*self.wanted, *clocks, (AT, pa.int64())])
-        with pa.ipc.open_stream(batch.column(PLAIN)[at].as_buffer()) as stream:
-            plain = stream.read_all()
-        for name in clock:
-            plain = plain.append_column(name, pa.repeat(batch.column(name)[at], plain.num_rows))
-        rows = plain.select(schema.names)
-        others = pa.Table.from_batches(odd)
-        if others.num_rows:
-            rows = pa.concat_tables([rows, as_schema(others.select(schema.names), schema)])
-            rows = rows.take(pa.array(np.argsort(rows[AT].to_numpy(), kind="stable")))
-        yield from rows.drop_columns(AT).combine_chunks().to_batches()
-
-
 def _plain(texts: pa.Array) -> pa.Array:
     is_one = pc.and_(pc.less_equal(pc.binary_length(texts), LONGEST), pc.match_substring_regex(texts, _OBJECT))
     if pc.any(pc.greater(pc.binary_length(texts), 200)).as_py():
@@ -443,17 +380,6 @@ def _json_value(field: StructField) -> tuple[str, pa.DataType]:
     return _JSON_VALUES[type(field.dataType)]
 
 
-def in_one_row(schema: pa.Schema, data: bytes, records: int, task: int | None = None) -> pa.RecordBatch:
-    """A row with records that are read (`HANDED_OVER`); the columns of a record, which `schema` has, are null."""
-    none = pa.record_batch([pa.nulls(1, field.type) for field in schema], schema)
-    return _with(none, pa.array([data], pa.binary()), pa.array([records], pa.int32()), task)
-
-
-def _with(rows: pa.RecordBatch, plain: pa.Array, at: pa.Array, task: int | None = None) -> pa.RecordBatch:
-    tasks = pa.array([task] * len(at), pa.int32())
-    return pa.record_batch([*rows.columns, plain, at, tasks], [*rows.schema.names, PLAIN, AT, TASK])
-
-
 def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     """Copies of the columns. A batch of Spark is one buffer, which a single column of it would keep in memory."""
     if not columns:
@@ -461,10 +387,3 @@ def _copied(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     batch = pa.record_batch(dict(columns))
     copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
     return dict(zip(columns, copy.columns, strict=True))
-
-
-def _stream(rows: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue().to_pybytes()

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.runtime.spark.kafka.plain import Read, Reader, in_one_row
+from tidegate.runtime.spark.kafka.handed_over import in_one_row
+from tidegate.runtime.spark.kafka.plain import Read, Reader
 from tidegate.runtime.spark.row_decoder import Counts, Pack
 
 

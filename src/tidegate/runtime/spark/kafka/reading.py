@@ -25,7 +25,8 @@ from tidegate.plan import RESULT_COLUMNS
 from tidegate.runtime.spark.frames.arrow import MAX_TIMESTAMP_MS
 from tidegate.runtime.spark.frames.names import check_apart, free
 from tidegate.runtime.spark.kafka.formats import Format, Json, Text, format_of, text
-from tidegate.runtime.spark.kafka.plain import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner, Reader, as_written, readable
+from tidegate.runtime.spark.kafka.handed_over import AT, HANDED_OVER, PLAIN, FirstWorker, Joiner
+from tidegate.runtime.spark.kafka.plain import Reader, as_written, readable
 from tidegate.runtime.spark.kafka.read_and_pack import ReadAndPack
 from tidegate.runtime.spark.kafka.registered import SCHEMA_ID, Bound, Decoding, Framed, Packed, bound, judged
 from tidegate.runtime.spark.row_decoder import Pack, RowDecoder, without_faults

@@ -22,7 +22,8 @@ from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.kernel.columns.arrays import Flags, as_type
 from tidegate.runtime.spark.frames.arrow import arrow_schema, spark_schema, spark_type
 from tidegate.runtime.spark.kafka.formats import Avro, Format, Json, as_json
-from tidegate.runtime.spark.kafka.plain import PLAIN, Read, Reader, as_wanted
+from tidegate.runtime.spark.kafka.handed_over import PLAIN
+from tidegate.runtime.spark.kafka.plain import Read, Reader, as_wanted
 from tidegate.runtime.spark.row_decoder import Counts, RowDecoder
 from tidegate.runtime.spark.schemas import avro, json_schema, protobuf
 from tidegate.runtime.spark.schemas.decoding import AvroForm, Decoder, JsonForm, ProtobufForm

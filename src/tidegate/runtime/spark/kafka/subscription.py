@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.arguments import flag_of, is_one_of, options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
-from tidegate.runtime.spark.kafka.plain import FirstWorker
+from tidegate.runtime.spark.kafka.handed_over import FirstWorker
 from tidegate.runtime.spark.kafka.reading import STAMP, Made
 from tidegate.runtime.spark.session.given import check_session
 from tidegate.runtime.spark.session.installed import connector
