@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from tidegate.errors import TidegateError
 from tidegate.runtime.spark.sinks.delta_files import package as of_delta
-from tidegate.runtime.spark.sinks.postgres import package as of_postgres
+from tidegate.runtime.spark.sinks.postgres_stages import package as of_postgres
 
 
 @pytest.mark.parametrize(

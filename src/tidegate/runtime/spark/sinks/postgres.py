@@ -7,16 +7,13 @@ tasks, and one transaction takes them from there.
 
 from __future__ import annotations
 
-import io
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
@@ -24,6 +21,15 @@ from tidegate.arguments import options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
 from tidegate.runtime.spark.sinks.outputs import Rows, quoted
+from tidegate.runtime.spark.sinks.postgres_stages import (
+    PART,
+    Connection,
+    Stages,
+    copy_rows,
+    listed,
+    package,
+    table_and_part,
+)
 from tidegate.runtime.spark.sinks.postgres_types import Carried, carried, holds
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
@@ -33,7 +39,8 @@ STAGE = "tidegate_stage_"
 """The prefix of the tables in which tasks put rows aside."""
 MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
-_GONE, _PART = "tidegate:deleted", "tidegate:part"
+_GONE = "tidegate:deleted"
+"""The staged column of tombstones."""
 
 
 @dataclass(frozen=True)
@@ -119,40 +126,6 @@ def _check_length(name: str, what: str) -> None:
         )
 
 
-def package() -> Any:
-    """The package `psycopg`; raises TidegateError if it is not there."""
-    try:
-        import psycopg
-    except ImportError as error:
-        raise TidegateError(
-            "tg.sinks.jdbc needs the package psycopg: pip install 'tidegate[postgres]', on the driver and the workers. "
-            f"Python says: {error}"
-        ) from error
-    return psycopg
-
-
-@dataclass(frozen=True)
-class Connection:
-    """The address of the database; it travels to the workers."""
-
-    url: str = field(repr=False)
-    options: tuple[tuple[str, str], ...] = field(repr=False)
-
-    @contextmanager
-    def transaction(self) -> Any:
-        """A cursor whose changes are committed at the end of the block, all or none."""
-        psycopg = package()
-        with psycopg.connect(self.url, **dict(self.options)) as connection, connection.cursor() as cursor:
-            # Instants are read and written in UTC: a day is a day of 24 hours. Behind a lock a statement must see what
-            # others have committed before. A parameter `options` of the connection would replace the options of the
-            # address and of the environment.
-            cursor.execute(
-                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-                "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL client_encoding = 'UTF8'"
-            )
-            yield cursor
-
-
 class PostgresTarget(Target):
     """A table and the rows that go there."""
 
@@ -194,7 +167,7 @@ class PostgresTarget(Target):
         """Make the tables that are not there, and check the target's columns and key."""
         columns = [f"{quoted(name)} {how.column}" for name, how in self._kinds.items()]
         if self.rows.upserts:
-            columns.append(f"PRIMARY KEY ({_list(self.rows.key)})")
+            columns.append(f"PRIMARY KEY ({listed(self.rows.key)})")
         with self._connection.transaction() as cursor:
             # Two queries that begin at the same time would both make the tables.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
@@ -265,7 +238,7 @@ class PostgresTarget(Target):
         if not any(set(names) == set(self.rows.key) for (names,) in cursor.fetchall()):
             raise DefinitionError(
                 f"{self.place} has no unique index on the key of the rows, {', '.join(self.rows.key)}, by which a row "
-                f"replaces another. Make one: CREATE UNIQUE INDEX ON {self._target} ({_list(self.rows.key)}); or use "
+                f"replaces another. Make one: CREATE UNIQUE INDEX ON {self._target} ({listed(self.rows.key)}); or use "
                 'mode="append".'
             )
 
@@ -343,7 +316,7 @@ class PostgresTarget(Target):
         columns = [f"{quoted(name)} {how.staged}" for name, how in self._kinds.items()]
         if self.rows.upserts:
             columns.append(f"{quoted(_GONE)} boolean")
-        return ", ".join([*columns, f"{quoted(_PART)} text"])
+        return ", ".join([*columns, f"{quoted(PART)} text"])
 
     def commit(self, batch: Batch, rows: Staged) -> None:
         with self._connection.transaction() as cursor:
@@ -366,15 +339,15 @@ class PostgresTarget(Target):
 
     def _take(self, cursor: Any, rows: Staged) -> None:
         """Put staged rows into the table."""
-        parts = [_table_and_part(name) for name in rows.aside]
+        parts = [table_and_part(name) for name in rows.aside]
         stage = parts[0][0] if parts else quoted("tidegate:stage")
         if not parts:
             cursor.execute(f"CREATE TEMPORARY TABLE {stage} ({self._staged_columns}) ON COMMIT DROP")
         here = uuid.uuid4().hex
         if rows.inline:
-            _copy(cursor, stage, rows.table, here)
+            copy_rows(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
-        taken = f"s.{quoted(_PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
+        taken = f"s.{quoted(PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
         if parts:
             cursor.execute(f"SELECT count(*) FROM {stage} s WHERE {taken}")
             (there,) = cursor.fetchone()
@@ -384,7 +357,7 @@ class PostgresTarget(Target):
                     "them. PostgreSQL empties the staging table when it recovers from a crash or when a standby takes "
                     "over. Nothing of the batch is written: start the query again, and it repeats the batch."
                 )
-        columns, values = _list(self._kinds), ", ".join(self._value(name) for name in self._kinds)
+        columns, values = listed(self._kinds), ", ".join(self._value(name) for name in self._kinds)
         if not self.rows.upserts:
             cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
         else:
@@ -397,59 +370,10 @@ class PostgresTarget(Target):
             cursor.execute(
                 f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
                 f"ORDER BY {', '.join('s.' + quoted(name) for name in self.rows.key)} ON CONFLICT "
-                f"({_list(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
+                f"({listed(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
             )
         if parts:
             cursor.execute(f"DROP TABLE {stage}")
 
     def _value(self, name: str) -> str:
         return self._kinds[name].made(f"s.{quoted(name)}")
-
-
-@dataclass(frozen=True)
-class Stages:
-    """A table that takes the rows of tasks; a task with rows makes it if it is not there."""
-
-    connection: Connection
-    table: str
-    made_by: str
-
-    def open(self) -> _Aside:
-        return _Aside(self)
-
-
-class _Aside:
-    """Rows of one attempt, under a name of their own, in a transaction of their own."""
-
-    def __init__(self, stages: Stages) -> None:
-        self._stages, self._part = stages, uuid.uuid4().hex
-        with stages.connection.transaction() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate'))")
-            cursor.execute(f"CREATE {stages.made_by}")
-
-    def write(self, rows: pa.Table) -> None:
-        with self._stages.connection.transaction() as cursor:
-            _copy(cursor, self._stages.table, rows, self._part)
-
-    def finish(self) -> str:
-        return f"{self._part}/{self._stages.table}"
-
-
-def _table_and_part(name: str) -> tuple[str, str]:
-    """The table and the part of a name that a task gave."""
-    part, _, table = name.partition("/")
-    return table, part
-
-
-def _copy(cursor: Any, stage: str, rows: pa.Table, part: str) -> None:
-    rows = rows.append_column(_PART, pa.array([part] * rows.num_rows, pa.string()))
-    options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
-    with cursor.copy(f"COPY {stage} ({_list(rows.schema.names)}) FROM STDIN (FORMAT csv)") as copy:
-        for batch in rows.to_batches(max_chunksize=1 << 14):
-            text = io.BytesIO()
-            pacsv.write_csv(pa.Table.from_batches([batch]), text, options)
-            copy.write(text.getbuffer())
-
-
-def _list(names: Any) -> str:
-    return ", ".join(map(quoted, names))
