@@ -34,10 +34,10 @@ STYLE = (
 """CSS rules for the parts of a picture; a page puts its own class in front of each."""
 
 
-def text(x: float, y: float, words: str, *, bold: bool = False, quiet: bool = False, anchor: str = "start") -> str:
+def text(x: float, y: float, words: str, *, bold: bool = False, quiet: bool = False) -> str:
     """A line of text."""
     look = (' font-weight="600"' if bold else "") + (' class="quiet"' if quiet else "")
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{look}>{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="start"{look}>{escape(words)}</text>'
 
 
 def bars(rows: Sequence[Sequence[Bar]], x: float, y: float, wide: float, mark: tuple[float, str] | None = None) -> str:

@@ -66,9 +66,8 @@ class Waited:
 class Bounded:
     """The entries of a bounded buffer by key code; they leave in the order of (buffer time, name of the key)."""
 
-    def __init__(self, bound: Buffer, waited: Waited | None = None) -> None:
-        self.bound = bound
-        self.waited = waited or Waited(np.zeros(0, np.int64), np.zeros(0, np.int64), lambda _: ())
+    def __init__(self, bound: Buffer, waited: Waited) -> None:
+        self.bound, self.waited = bound, waited
         self.records, self.size = len(self.waited.time), int(self.waited.size.sum())
         self.most = (self.records, self.size)
         """The largest number of records and of bytes so far, each taken after a put (SEMANTICS 10)."""
