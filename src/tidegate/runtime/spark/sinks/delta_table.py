@@ -28,7 +28,7 @@ from tidegate.runtime.spark.files.all_rows import all_rows
 from tidegate.runtime.spark.frames.arrow import arrow_schema
 from tidegate.runtime.spark.sinks.delta_files import Files, at_hand, package, remove
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
-from tidegate.runtime.spark.sinks.outputs import Rows, number_of, quoted
+from tidegate.runtime.spark.sinks.outputs import Rows, in_sql, number_of
 from tidegate.runtime.spark.sinks.staging import Lane, Staged
 
 FOLDER = "_tidegate"
@@ -310,8 +310,8 @@ class DeltaTarget(Target):
 
     def _merge(self, table: Any, data: Any, properties: Any) -> None:
         names = self._schema.names
-        same = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.rows.key)
-        gone, values = f"s.{quoted(_GONE)}", {quoted(name): f"s.{quoted(name)}" for name in names}
+        same = " AND ".join(f"t.{in_sql(name)} = s.{in_sql(name)}" for name in self.rows.key)
+        gone, values = f"s.{in_sql(_GONE)}", {in_sql(name): f"s.{in_sql(name)}" for name in names}
         # With a table as the source, and no stream, deltalake knows which files of the target can hold its keys: it
         # compares the keys with the statistics of the files.
         merge = table.merge(

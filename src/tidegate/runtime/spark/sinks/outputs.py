@@ -201,6 +201,6 @@ def number_of(text: str) -> int:
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def quoted(name: str) -> str:
+def in_sql(name: str) -> str:
     """The name of a column or a table as SQL has it."""
     return '"' + name.replace('"', '""') + '"'

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType
 from tidegate.arguments import options_of
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.runtime.spark.sinks.exactly_once import Batch, Target, Written
-from tidegate.runtime.spark.sinks.outputs import Rows, quoted
+from tidegate.runtime.spark.sinks.outputs import Rows, in_sql
 from tidegate.runtime.spark.sinks.postgres_stages import (
     PART,
     Connection,
@@ -148,7 +148,7 @@ class PostgresTarget(Target):
 
     @property
     def _target(self) -> str:
-        return ".".join(quoted(part) for part in self._table)
+        return ".".join(in_sql(part) for part in self._table)
 
     @property
     def _batches(self) -> str:
@@ -156,7 +156,7 @@ class PostgresTarget(Target):
         return self._beside(BATCHES).replace("%", "%%")
 
     def _beside(self, name: str) -> str:
-        return ".".join(quoted(part) for part in (*self._table[:-1], name))
+        return ".".join(in_sql(part) for part in (*self._table[:-1], name))
 
     def _stages_of(self, query: str) -> str:
         """The prefix of the tables in which tasks put rows of this query aside."""
@@ -165,7 +165,7 @@ class PostgresTarget(Target):
 
     def make(self) -> None:
         """Make the tables that are not there, and check the target's columns and key."""
-        columns = [f"{quoted(name)} {how.column}" for name, how in self._kinds.items()]
+        columns = [f"{in_sql(name)} {how.column}" for name, how in self._kinds.items()]
         if self.rows.upserts:
             columns.append(f"PRIMARY KEY ({listed(self.rows.key)})")
         with self._connection.transaction() as cursor:
@@ -197,7 +197,7 @@ class PostgresTarget(Target):
             if name not in there:
                 raise DefinitionError(
                     f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it: ALTER TABLE "
-                    f"{self._target} ADD COLUMN {quoted(name)} {how.column}; or leave it out of the rows."
+                    f"{self._target} ADD COLUMN {in_sql(name)} {how.column}; or leave it out of the rows."
                 )
             (kind, _, computed, exact), spark = there[name], self.rows.kind(name)
             if not holds(kind, spark):
@@ -216,7 +216,7 @@ class PostgresTarget(Target):
                 raise DefinitionError(
                     f"{self.place} has the key column {name!r} {alike}, where different texts such as 'a' and 'A' are "
                     f"equal: rows of two keys would replace each other. Alter it: ALTER TABLE {self._target} ALTER "
-                    f'COLUMN {quoted(name)} TYPE text COLLATE "default"; or use mode="append".'
+                    f'COLUMN {in_sql(name)} TYPE text COLLATE "default"; or use mode="append".'
                 )
         for name, (_, needed, *_) in there.items():
             if needed and name not in self._kinds:
@@ -313,10 +313,10 @@ class PostgresTarget(Target):
 
     @property
     def _staged_columns(self) -> str:
-        columns = [f"{quoted(name)} {how.staged}" for name, how in self._kinds.items()]
+        columns = [f"{in_sql(name)} {how.staged}" for name, how in self._kinds.items()]
         if self.rows.upserts:
-            columns.append(f"{quoted(_GONE)} boolean")
-        return ", ".join([*columns, f"{quoted(PART)} text"])
+            columns.append(f"{in_sql(_GONE)} boolean")
+        return ", ".join([*columns, f"{in_sql(PART)} text"])
 
     def commit(self, batch: Batch, rows: Staged) -> None:
         with self._connection.transaction() as cursor:
@@ -340,14 +340,14 @@ class PostgresTarget(Target):
     def _take(self, cursor: Any, rows: Staged) -> None:
         """Put staged rows into the table."""
         parts = [table_and_part(name) for name in rows.aside]
-        stage = parts[0][0] if parts else quoted("tidegate:stage")
+        stage = parts[0][0] if parts else in_sql("tidegate:stage")
         if not parts:
             cursor.execute(f"CREATE TEMPORARY TABLE {stage} ({self._staged_columns}) ON COMMIT DROP")
         here = uuid.uuid4().hex
         if rows.inline:
             copy_rows(cursor, stage, rows.table, here)
         names = [here, *(part for _, part in parts)]
-        taken = f"s.{quoted(PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
+        taken = f"s.{in_sql(PART)} IN ({', '.join(map(repr, names))})"  # hexadecimal digits: nothing to quote
         if parts:
             cursor.execute(f"SELECT count(*) FROM {stage} s WHERE {taken}")
             (there,) = cursor.fetchone()
@@ -361,19 +361,19 @@ class PostgresTarget(Target):
         if not self.rows.upserts:
             cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
         else:
-            same = " AND ".join(f"t.{quoted(name)} = {self._value(name)}" for name in self.rows.key)
-            gone = f"s.{quoted(_GONE)}"
+            same = " AND ".join(f"t.{in_sql(name)} = {self._value(name)}" for name in self.rows.key)
+            gone = f"s.{in_sql(_GONE)}"
             cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}")
             others = [name for name in self._kinds if name not in self.rows.key]
-            changed = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
+            changed = ", ".join(f"{in_sql(name)} = excluded.{in_sql(name)}" for name in others)
             # In the order of the key, so that two queries never wait for each other's rows.
             cursor.execute(
                 f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
-                f"ORDER BY {', '.join('s.' + quoted(name) for name in self.rows.key)} ON CONFLICT "
+                f"ORDER BY {', '.join('s.' + in_sql(name) for name in self.rows.key)} ON CONFLICT "
                 f"({listed(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
             )
         if parts:
             cursor.execute(f"DROP TABLE {stage}")
 
     def _value(self, name: str) -> str:
-        return self._kinds[name].made(f"s.{quoted(name)}")
+        return self._kinds[name].made(f"s.{in_sql(name)}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark.sinks.outputs import quoted
+from tidegate.runtime.spark.sinks.outputs import in_sql
 
 PART = "tidegate:part"
 """The column with the part of a table to which a row belongs: the rows of one attempt of a task."""
@@ -98,4 +98,4 @@ def copy_rows(cursor: Any, stage: str, rows: pa.Table, part: str) -> None:
 
 
 def listed(names: Any) -> str:
-    return ", ".join(map(quoted, names))
+    return ", ".join(map(in_sql, names))
