@@ -118,6 +118,20 @@ def test_record_by_record(name: str) -> None:
     run(runner.load(name))
 
 
+@pytest.mark.parametrize("name", [name for name in RUNNING if "expected_buffer" in runner.load(name).data])
+def test_each_record_leaves_in_the_buffer_what_is_expected(name: str) -> None:
+    """Its rows in the order in which they would leave, and those that the record let out."""
+    scenario = runner.load(name)
+    driver = driver_for(scenario)
+    emits, held = scenario.data.get("expected_emits"), scenario.data["expected_buffer"]
+    for number, record in enumerate(scenario.records):
+        driver.pipe_input(record)
+        leaving = [[row["key"], row["value"], row["timestamp"]] for row in driver.read_output()]
+        assert emits is None or leaving == emits[number], record
+        waiting = sorted(driver.read_state("suppress"), key=lambda row: (row["since"], row["key"].encode()))
+        assert [[row["key"], row["value"], row["timestamp"]] for row in waiting] == held[number], record
+
+
 @pytest.mark.parametrize("name", FINAL)
 def test_final_results_do_not_depend_on_the_cutting(name: str) -> None:
     scenario = runner.load(name)
