@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.kernel.time.slowest_partition import Reached, SlowestFold, with_inputs
+from tidegate.kernel.time.slowest_partition import Reached, SlowestFold, is_idle, reports_more, with_inputs
 from tidegate.kernel.time.stream_time import NEVER, Chunk, header
 
 A, B, C = "a", "b", "c"
@@ -69,3 +69,68 @@ def test_an_idle_partition_comes_back_with_its_next_record() -> None:
 
 def test_no_partition_that_is_awake_leaves_time_where_it_is() -> None:
     assert fold({A: Reached(10, 0), B: Reached(30, 0)}, stream_time=10, now=1_000).stream_time == 10
+
+
+def test_a_record_that_moves_no_time_ends_the_silence_of_its_partition() -> None:
+    step = fold({A: Reached(10, 0), B: Reached(30, 900)}, chunk(A, 7), stream_time=10, now=1_000)
+    assert step.partitions[A] == Reached(10, 1_000)
+    assert step.stream_time == 10
+
+
+def reports(time: int, *times: int) -> Chunk:
+    """The chunk of a join whose rows have these times, and whose stream time is `time`."""
+    rows = chunk(A, *times) if times else Chunk(partition=A, first=0, last=0, max_ts=NEVER, rows=0)
+    rows.reported = time
+    return rows
+
+
+def test_a_join_that_has_not_begun_holds_the_others_back() -> None:
+    step = fold({B: Reached(30, 900)}, reports(NEVER), now=1_000)
+    assert step.partitions[A] == Reached(NEVER, 1_000)
+    assert step.stream_time == NEVER
+
+
+def test_a_join_that_reports_the_same_time_again_is_silent() -> None:
+    assert fold({A: Reached(10, 950)}, reports(10), stream_time=10, now=1_000).partitions == {A: Reached(10, 950)}
+    assert fold({A: Reached(10, 950)}, reports(11), stream_time=10, now=1_000).partitions == {A: Reached(11, 1_000)}
+
+
+def test_rows_of_a_join_see_the_time_that_it_had_reported_before() -> None:
+    step = fold({A: Reached(10, 900), B: Reached(40, 900)}, reports(20, 35, 38), stream_time=10, now=1_000)
+    assert step.ceilings.tolist() == [10]
+    assert step.partitions[A] == Reached(20, 1_000)
+
+
+def test_a_join_without_partitions_that_has_not_begun_holds_the_others_back() -> None:
+    rows = reports(NEVER)
+    rows.partition, rows.source = None, 1
+    assert fold({"0:b": Reached(30, 900)}, rows, now=1_000).partitions["1"] == Reached(NEVER, 1_000)
+
+
+def test_an_input_without_partitions_sees_the_time_that_it_had_reached() -> None:
+    rows = chunk(A, 11)
+    rows.partition = None
+    assert fold({"0": Reached(16, 0), B: Reached(40, 0)}, rows, stream_time=16).before(rows) == 16
+
+
+def test_whether_a_join_reports_more() -> None:
+    assert [reports_more(reports(time), {A: Reached(10, 0)}) for time in (9, 10, 11)] == [False, False, True]
+    assert reports_more(reports(NEVER), {})
+    assert not reports_more(chunk(A, 11), {})
+
+
+def test_a_partition_is_idle_when_it_was_silent_for_the_whole_time() -> None:
+    assert [is_idle(Reached(10, 900), now, 100) for now in (999, 1_000)] == [False, True]
+    assert not is_idle(Reached(10, 0), 10**9, None)
+
+
+def test_silence_counts_from_the_first_batch_that_asks_for_the_wall_clock() -> None:
+    before = {A: Reached(10, NEVER), B: Reached(30, 950)}
+    step = fold(before, chunk(B, 40), stream_time=10, now=1_000)
+    assert step.partitions == {A: Reached(10, 1_000), B: Reached(40, 1_000)}
+    assert step.stream_time == 10
+
+
+def test_inputs_that_were_heard_of() -> None:
+    known = {"0": Reached(5, 0), "1:a": Reached(6, 0), "20:a": Reached(7, 0)}
+    assert with_inputs(known, ["0", "1", "2"], 9) == known | {"2": Reached(NEVER, 9)}
