@@ -104,6 +104,21 @@ def test_a_column_that_a_run_had_not_yet_is_null_in_it() -> None:
     assert found["v:new"].to_pylist() == [None, None, "c", "d", None, None, None, None]
 
 
+def test_which_stretches_have_open_records_at_a_time() -> None:
+    held = kept(preserved=False)
+    assert held.first_open is None
+    held.add(0, rows([5, 3]))
+    held.add(0, rows([4], 2))
+    held.add(10, rows([12, 15]))
+    assert [held.between(*one) for one in ((6, 11), (5, 11), (6, 12), (0, 20))] == [[], [0], [10], [0, 10]]
+    assert [held.first_behind(0, time) for time in (2, 3, 4)] == [3, 4, 5]
+    # A record closes 2 past its timestamp.
+    assert [held.due(up_to, 2) for up_to in (4, 5, 13, 14, MAX_MS)] == [[], [0], [0], [0, 10], [0, 10]]
+    held.opened_from(0, 5)
+    held.opened_from(0, 4)
+    assert (held.first_open, held.due(6, 2), held.due(7, 2)) == (5, [], [0])
+
+
 MERGED = st.lists(
     st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4), st.sampled_from(["", "a", "long " * 9, None]))),
     min_size=1,
@@ -779,7 +794,11 @@ def test_of_versions_at_one_instant_the_one_that_came_last_counts() -> None:
 def test_time_of_an_input_within_a_batch() -> None:
     progress = Progress(10, ints(2, 5), ints(12, 20))
     assert progress.at(ints(0, 2, 4, 5, 9)).tolist() == [10, 12, 12, 20, 20]
-    places, reached = progress.reaches(ints(9, 11, 12, 13, 21))
-    assert places[:4].tolist() == [-1, 2, 2, 5]
-    assert reached.tolist() == [True, True, True, True, False]
+    places, reached = progress.reaches(ints(9, 10, 11, 12, 13, 20, 21))
+    assert places[:6].tolist() == [-1, -1, 2, 2, 5, 5]
+    assert reached.tolist() == [True] * 6 + [False]
     assert progress.after == 20
+    still = Progress(10, ints(), ints())
+    assert [part.tolist() for part in still.reaches(ints(9, 10))] == [[-1, -1], [True, True]]
+    assert still.reaches(ints(11))[1].tolist() == [False]
+    assert still.after == 10
