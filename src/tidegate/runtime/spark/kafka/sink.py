@@ -180,7 +180,7 @@ def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> t
     if final is not None:
         raise DefinitionError("`final` is for a DataFrame: whether the rows of a table are final is known.")
     if isinstance(table.node, Stream) and table.node.table is None:  # records behind steps alone
-        frame = attached(table, False)
+        frame = frame_of(table, False)
         _check(frame, given or [])
         return frame, _Rows(given or list(table.node.key), list(table.node.key), None)
     op = operation(table.node)
