@@ -1141,6 +1141,23 @@ def test_thousands_of_files(tmp_path: Path) -> None:
     assert run(Folder(Root(f"file:{tmp_path}")), end, 1000)[0] == []
 
 
+def test_a_look_hashes_each_path_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog is taken in many batches, and each looks at all of its files."""
+    for n in range(30):
+        (tmp_path / f"{n:05}").touch()
+    monkeypatch.setattr(folders, "RECENT", 10)
+    folder, hashed, hashes = Folder(Root(f"file:{tmp_path}")), [0], folders._hash
+    start = folder.latest(folder.latest(folder.initial(), 20), 1)
+
+    def counted(path: str) -> bytes:
+        hashed[0] += 1
+        return hashes(path)
+
+    monkeypatch.setattr(folders, "_hash", counted)
+    folder.latest(start, 1)
+    assert hashed[0] == 30 + 2, "and one of the file before, one of the file behind"
+
+
 def test_files_that_are_gone_take_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(Root("file:/nowhere"))
     start = folder.initial()

@@ -9,7 +9,7 @@ the place up to which all were taken.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -69,10 +69,11 @@ class Folder:
         found = self.files() if self._last is None else self._last
         taken = self._taken_before(start, found)
         self._warn_changed(found)
-        known = np.isin(_numbers(_hash(each.path) for each in found), taken)
+        hashes = [_hash(each.path) for each in found]
+        known = np.isin(_numbers(hashes), taken)
         new = [each for each, is_known in zip(found, known.tolist(), strict=True) if not is_known]
         self._check_not_back(start, new)
-        return self._behind(start, new[:limit], found) if new else start
+        return self._behind(start, new[:limit], dict(zip(hashes, found, strict=True))) if new else start
 
     def stop_here(self) -> None:
         self._last = self.files()
@@ -110,8 +111,8 @@ class Folder:
         # A folder within may be removed while it is listed.
         below = fs.FileSelector(f"{root}/{inside}".rstrip("/") or "/", allow_not_found=bool(inside))
         for info in store.get_file_info(below):
-            name = info.base_name
-            if info.type == fs.FileType.Directory:
+            name, kind = info.base_name, info.type  # Arrow makes a value of its enumeration anew each time
+            if kind == fs.FileType.Directory:
                 if name == _SINKS_LOG:
                     raise InputError(
                         f"{self.root.named(inside)} was written by Spark's own streaming sink, whose log says which of "
@@ -120,7 +121,7 @@ class Folder:
                     )
                 if not _hidden(name) and (self.recursive or "=" in name):
                     found += self._below(store, root, f"{inside}{name}/")
-            elif info.type == fs.FileType.File and not _hidden(name) and self._wanted(name):
+            elif kind == fs.FileType.File and not _hidden(name) and self._wanted(name):
                 found.append(Found(info.mtime_ns or 0, inside + name, info.size))
         return found
 
@@ -187,12 +188,13 @@ class Folder:
             )
         return _numbers([*older, *recent])
 
-    def _behind(self, start: Offset, new: list[Found], found: list[Found]) -> Offset:
+    def _behind(self, start: Offset, new: list[Found], found: Mapping[bytes, Found]) -> Offset:
+        """The offset behind new files, given all files by the hashes of their paths."""
         hashes = [*_hashes(start["recent"]), *(_hash(each.path) for each in new)]
         older, recent = hashes[:-RECENT], hashes[-RECENT:]
         gone, horizon = older, start["horizon"]
         if older:
-            places = {_hash(each.path): list(each.place) for each in found}
+            places = {each: list(found[each].place) for each in hashes if each in found}
             there = sorted(places[each] for each in recent if each in places)
             middle = there[len(there) // 2] if there else []
             # A file that is newer than most recent ones stays known by its name (at most as many do): files yet to come
