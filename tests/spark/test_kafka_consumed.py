@@ -314,6 +314,29 @@ def test_brokers_that_are_not_reached_are_an_error_with_the_reason(monkeypatch: 
         Client("127.0.0.1:9").ends(["t"])
 
 
+def test_brokers_that_have_answered_are_waited_for_as_long_as_a_worker_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that were away for a minute ended the query, which had read them before."""
+    clock = SimpleNamespace(now=0.0, back=0.0)
+
+    def listed(client: Client, topics: list[str], *, latest: bool) -> Any:
+        if clock.now < clock.back:
+            clock.now += librdkafka.ANSWER_S
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return offsets([7])
+
+    monkeypatch.setattr("tidegate.runtime.spark.kafka.librdkafka.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr(librdkafka, "PAUSE_S", 0)
+    monkeypatch.setattr(Client, "_listed", listed)
+    client, away = Client("b:2"), librdkafka.PATIENCE_S - librdkafka.ANSWER_S
+    clock.back = away
+    with pytest.raises(InputError, match="do not say how far t goes"):
+        client.ends(["t"])
+    clock.now = clock.back
+    assert client.ends(["t"]) == offsets([7])
+    clock.back = clock.now + away
+    assert client.ends(["t"]) == offsets([7])
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [("GROUP_AUTHORIZATION_FAILED", None), ("TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed. If")],

@@ -53,10 +53,12 @@ _PASSING = frozenset(
         "UNKNOWN_TOPIC_OR_PART",  # a broker does not know of a new partition yet
         "_UNKNOWN_PARTITION",  # nor does a client that has asked about the topic before
         "_NOENT",  # no partition has a leader yet, as behind the restart of a broker
+        "_TIMED_OUT",
         "_TRANSPORT",
     }
 )
-"""Errors that pass, as while a partition gets another leader: the question is asked again for ANSWER_S seconds.
+"""Errors that pass, as while a partition gets another leader: the question is asked again for ANSWER_S seconds, and for
+PATIENCE_S seconds if the brokers have answered before.
 confluent-kafka does not say so itself: no error of these questions is `retriable()`."""
 
 # Columns of Spark's source, of the same types.
@@ -136,10 +138,10 @@ class Client:
 
     def _offsets(self, topics: Sequence[str], *, latest: bool) -> Offsets:
         kafka = _kafka()
-        last = time.monotonic() + ANSWER_S - PAUSE_S
+        last = time.monotonic() + (PATIENCE_S if self in _answered else ANSWER_S) - PAUSE_S
         while True:
             try:
-                return self._listed(topics, latest=latest)
+                found = self._listed(topics, latest=latest)
             except kafka.KafkaException as error:
                 if error.args[0].name() not in _PASSING or time.monotonic() > last:
                     why = error.args[0].str()
@@ -152,6 +154,9 @@ class Client:
                 # This client would ask for minutes about the leaders that it knows, who are leaders no more.
                 _admin.cache_clear()
                 time.sleep(PAUSE_S)
+            else:
+                _answered.add(self)
+                return found
 
     def _listed(self, topics: Sequence[str], *, latest: bool) -> Offsets:
         kafka: Any = _kafka()
@@ -335,6 +340,10 @@ class _Consumer:
         # That all brokers are down is told behind the reason.
         if not self.trouble or error.code() != _kafka().KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
             self.trouble = f"librdkafka says: {error.str().rstrip('.')}"
+
+
+_answered: set[Client] = set()
+"""The clients to which the brokers have answered in this process."""
 
 
 @cache
