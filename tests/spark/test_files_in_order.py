@@ -821,12 +821,18 @@ def test_a_compressed_file_has_one_piece_or_several(tmp_path: Path, ending: str,
             read(b"".join(pieces)[:cut])
 
 
-def test_a_file_of_zlib_may_be_empty_and_has_nothing_behind_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst", "deflate"])
+def test_a_compressed_file_without_a_byte_has_no_lines(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"a.{ending}").touch()
+    reader = text.Lines(Root(f"file:{tmp_path}"), pa.schema([(text.VALUE, pa.binary())]))
+    listing = pa.RecordBatch.from_pylist([{"path": f"a.{ending}", "number": 0, "values": None}])
+    assert list(reader(iter([listing]))) == []
+
+
+def test_a_file_of_zlib_has_nothing_behind_it(tmp_path: Path) -> None:
     """As for Spark's reader."""
     reader = text.Lines(Root(f"file:{tmp_path}"), pa.schema([(text.VALUE, pa.binary())]))
     listing = pa.RecordBatch.from_pylist([{"path": "a.deflate", "number": 0, "values": None}])
-    (tmp_path / "a.deflate").write_bytes(b"")
-    assert list(reader(iter([listing]))) == []
     (tmp_path / "a.deflate").write_bytes(zlib.compress(b"a") + b"more")
     with pytest.raises(InputError, match=r"a\.deflate cannot be read: .*incorrect header"):
         list(reader(iter([listing])))

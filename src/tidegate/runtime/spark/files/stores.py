@@ -101,7 +101,7 @@ def _decompressed(file: Any, name: str) -> Iterator[Any]:
     if ending == ".gz":
         with gzip.GzipFile(fileobj=file) as plain:
             yield plain
-    elif ending == ".bz2":
+    elif ending == ".bz2" and file.size():  # Python's reader takes an empty file for one that ends in the middle
         with bz2.BZ2File(file) as plain:
             yield plain
     elif ending == ".zst":
