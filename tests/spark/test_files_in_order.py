@@ -1128,6 +1128,16 @@ def test_a_folder_that_is_removed_while_files_are_listed_has_none(
         folder.files()
 
 
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="other systems have no such names")
+@pytest.mark.parametrize("name", [b"\xff.json", b"day=\xff/a.json"])
+def test_a_name_that_is_not_utf8_is_an_error_that_shows_it(tmp_path: Path, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    with pytest.raises(InputError, match=r"has a file or a folder whose name is not UTF-8, b'.*\\xff.*Rename it"):
+        Folder(Root(f"file:{tmp_path}")).files()
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     touched(tmp_path, "a.json")
     with pytest.raises(InputError, match=r"There is no folder file:.*/a\.json: .* is it no file"):

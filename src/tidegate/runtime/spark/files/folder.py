@@ -93,6 +93,11 @@ class Folder:
         store, folder = self.root.located()
         try:
             return sorted(self._below(store, folder.rstrip("/"), ""))
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.root.uri} has a file or a folder whose name is not UTF-8, {bytes(error.object)!r}: Arrow does "
+                "not read such names. Rename it, and start the query again."
+            ) from error
         except OSError as error:
             way = "Is it there, is it no file, and can it be read?"
             if "*" in self.root.uri:
