@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -175,7 +176,7 @@ class Case:
     def table(self, *frames: Any, module: Any = tg) -> Any:
         """The topology of tidegate, whose names are taken from `module`."""
         space: dict[str, Any] = {"tg": module, "pa": pa, "f": functions, "stamp": pa.int64()}
-        space |= {"nan": math.nan, "inf": math.inf, "Decimal": Decimal}
+        space |= {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "datetime": dt}
         space["sources"] = frames or self.names
         exec(self.code(not frames), space)
         return space["table"]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hostile import kinds
 from hostile.case import Case
 from hostile.functions import REMOVED
-from hostile.kinds import KEYS, NESTED, NUMBERS, ORDERED, VALUES, Kind
+from hostile.kinds import KEYS, NESTED, NUMBERS, OF_BOTH, ORDERED, VALUES, Kind
 from hostile.scenario import AnyWindows, Call, Output, Row, Scenario, Sliding, Step
 from oracle import Batches, NoWindows, Sessions, Unlimited, Windows
 from oracle_suppress import Limit
@@ -38,10 +38,13 @@ BEYOND_SPARK = (2**62, FOREVER - 5_000)
 
 FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Appending": (("long",), "pa.list_(pa.int64())"),
-    "Growing": (("struct", "list", "structs", "map", "binary"), "pa.list_({})"),
+    "Growing": (("struct", "list", "structs", "map", "binary", "times", *OF_BOTH), "pa.list_({})"),
     "Story": (("string",), 'pa.struct([("n", pa.int64()), ("seen", pa.list_(pa.string()))])'),
     "Tally": (("string", "long", "boolean"), "pa.map_(pa.string(), pa.int64())"),
-    "Events": (("long", "string", "struct", "decimal"), 'pa.list_(pa.struct([("s", {}), ("i", pa.int64())]))'),
+    "Events": (
+        ("long", "string", "struct", "decimal", "times", *OF_BOTH),
+        'pa.list_(pa.struct([("s", {}), ("i", pa.int64())]))',
+    ),
     "Numbers": (("long",), "pa.int64()"),
     "Halves": (("long",), "pa.int64()"),
     "Failing": (("long",), "pa.int32()"),
@@ -53,6 +56,7 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Money": (("long",), "pa.decimal128(20, 2)"),
     "Cents": (("long",), "pa.decimal128(20, 2)"),
     "Flags": (("long", "struct", "binary"), "pa.bool_()"),
+    "Moments": (("long",), 'pa.timestamp("us", "UTC")'),
 }
 """Classes of functions: the kinds of columns that they read, and the declared type of the aggregate."""
 

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -85,8 +85,11 @@ def door(what: Case, side: int) -> Door:
 def _can_be(format: str, source: Source, in_order: bool, plain: bool) -> bool:
     """Whether files of a format can have the records of a source. Parquet can, in the order of columns at least."""
     names, kinds = _names(source, in_order), [str(column.type) for column in source.schema()]
+    if format != PARQUET and has_spans(source):
+        return False
     if format == DELTA:
-        return in_order
+        # Times without a zone need a feature of the table.
+        return in_order and not any("timestamp[us]" in kind for kind in kinds)
     if format != PARQUET and not in_order and (source.order is None or set(names) & set(RESULT_COLUMNS)):
         return False
     if format in (JSON, CSV) and "_corrupt_record" in names:
@@ -94,6 +97,11 @@ def _can_be(format: str, source: Source, in_order: bool, plain: bool) -> bool:
     if format == ORC:
         return plain
     return format != CSV or not any("<" in kind or kind == "binary" for kind in kinds)
+
+
+def has_spans(source: Source) -> bool:
+    """Whether a column has durations, for which only Parquet has values."""
+    return any("duration" in kind for _, kind in (*source.keys, *source.columns))
 
 
 def _can_be_in_order(what: Case) -> bool:
@@ -331,6 +339,8 @@ def _in_csv(value: Any) -> str:
             return _special(value) or repr(value)
         case str():
             return f'"{value}"'
+        case date():
+            return value.isoformat()
     return str(value)
 
 
@@ -352,6 +362,8 @@ def _in_json(value: Any, kind: pa.DataType) -> str:
             return f"{value:f}"
         case bytes():
             return json.dumps(base64.b64encode(value).decode())
+        case date():
+            return json.dumps(value.isoformat())
     if pa.types.is_map(kind):
         return "{" + ",".join(f"{json.dumps(k)}:{_in_json(v, kind.item_type)}" for k, v in value) + "}"
     if pa.types.is_list(kind):

@@ -247,6 +247,21 @@ class Cents(Money):
         return aggregate + Decimal("0.001" if row[self.column] == 4 else "0.01")
 
 
+class Moments(_OfColumn):
+    """Times, as those of Python, numpy and Arrow."""
+
+    def initializer(self) -> datetime:
+        return EPOCH
+
+    def aggregator(self, key: Any, row: Row, aggregate: datetime) -> Any:
+        found = aggregate + timedelta(minutes=(row[self.column] or 0) % 7)
+        clock = found.replace(tzinfo=None)
+        return [found, np.datetime64(clock, "us"), np.datetime64(clock, "m"), pa.scalar(found)][found.minute % 4]
+
+    def merger(self, key: Any, a: datetime, b: datetime) -> datetime:
+        return max(a, b)
+
+
 class Flags(_OfColumn):
     """Booleans as numpy's."""
 

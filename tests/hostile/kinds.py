@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -50,11 +51,38 @@ def _map(random: Random) -> list[tuple[str, Any]]:
     return [(key, random.choice([None, 1, 2])) for key in random.sample(["x", "y", "__z", "a.b"], random.randint(0, 3))]
 
 
+def _times(random: Random) -> dict[str, Any]:
+    pairs = [(key, _clocks(None)(random)) for key in random.sample("xy", random.randint(0, 2))]
+    return {"at": random.choice([None, _clocks(UTC)(random)]), "of": pairs}
+
+
 def _structs(random: Random) -> list[dict[str, Any]]:
     return [{"a": random.choice([None, 1]), "s": random.choice("xy")} for _ in range(random.randint(0, 2))]
 
 
-VALUES: dict[str, Kind] = {
+def _clocks(zone: Any) -> Callable[[Random], Value]:
+    """Times that every format of files has."""
+    days = (datetime(1960, 1, 1, tzinfo=zone), datetime(2020, 2, 29, tzinfo=zone), datetime(2100, 12, 31, tzinfo=zone))
+    return _one_of(*days, days[1] + timedelta(hours=12, microseconds=1))
+
+
+_DIGITS = [Decimal(text).quantize(Decimal("1e-18")) for text in ("0", "1e-18", "-7.25", "12345.678901234567890123")]
+
+OF_BOTH: dict[str, Kind] = {
+    "short": Kind("pa.int16()", _one_of(0, 1, -1, 2**15 - 1)),
+    "float": Kind("pa.float32()", _one_of(0.0, -0.0, math.nan, -math.inf, 1.5, 0.10000000149011612)),
+    "digits": Kind("pa.decimal128(38, 18)", _one_of(*_DIGITS)),
+    "date": Kind("pa.date32()", _one_of(date(1969, 12, 31), date(2020, 2, 29), date(2100, 1, 1))),
+    "instant": Kind('pa.timestamp("us", "UTC")', _clocks(UTC)),
+    "clock": Kind('pa.timestamp("us")', _clocks(None)),
+    "span": Kind(
+        'pa.duration("us")',
+        _one_of(timedelta(0), timedelta(microseconds=-1), timedelta(days=3, seconds=5), timedelta(hours=1)),
+    ),
+}
+"""Kinds of keys and of values."""
+
+VALUES: dict[str, Kind] = OF_BOTH | {
     "long": Kind("pa.int64()", _long),
     "double": Kind("pa.float64()", _one_of(0.0, -0.0, -1.5, 0.1, 2.0, 1e6, math.nan, math.inf)),
     "string": Kind("pa.string()", _one_of("x", "y", "", "ü", "zz", "NaN")),
@@ -67,14 +95,17 @@ VALUES: dict[str, Kind] = {
     ),
     "map": Kind("pa.map_(pa.string(), pa.int64())", _map),
     "structs": Kind('pa.list_(pa.struct([("a", pa.int64()), ("s", pa.string())]))', _structs),
+    "times": Kind(
+        'pa.struct([("at", pa.timestamp("us", "UTC")), ("of", pa.map_(pa.string(), pa.timestamp("us")))])', _times
+    ),
 }
 """Value columns, by the name of their kind."""
 
-NESTED = ("list", "struct", "map", "structs")
-NUMBERS = ("long", "double", "decimal")
-ORDERED = ("long", "double", "string", "boolean", "decimal")
+NESTED = ("list", "struct", "map", "structs", "times")
+NUMBERS = ("long", "double", "decimal", "short", "float", "digits")
+ORDERED = ("long", "double", "string", "boolean", "decimal", *OF_BOTH)
 
-KEYS: dict[str, Kind] = {
+KEYS: dict[str, Kind] = OF_BOTH | {
     "string": Kind("pa.string()", _one_of("a", "b", "ab", "", "ü", "\U0001f600", "ﬁ", "A")),
     "long": Kind("pa.int64()", _one_of(0, 1, -1, 300, 2**53 + 1, -(2**63))),
     "int": Kind("pa.int32()", _one_of(0, 1, -1, 2**31 - 1)),
@@ -139,6 +170,12 @@ QUOTED = ("a.b", ".", "back`tick", "`both`", "a.`b`")
 """Names that Spark resolves differently unless they are quoted."""
 
 SAME_BUT_FOR_CASE = (("n", "N"), ("User", "user"), ("ÜBER", "über"))
+
+
+def scale_of(code: str) -> int | None:
+    """The scale of a type, as code; None if it is no decimal."""
+    kind = Kind(code, _long).type if code else pa.null()
+    return kind.scale if pa.types.is_decimal(kind) else None
 
 
 def same_key(value: Value) -> Value:

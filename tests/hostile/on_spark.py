@@ -14,6 +14,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from functools import reduce
 from pathlib import Path
 from random import Random
@@ -274,7 +275,7 @@ class _Query:
         return ran
 
     def _start(self, frames: list[DataFrame], sink: Callable[[DataFrame, int], None], **trigger: Any) -> Any:
-        shapes = [_as_struct(frame) for frame in frames]
+        shapes = [_as_struct(frame, what) for frame, what in zip(frames, self.group, strict=True)]
         nothing = [F.lit(None).cast(shape.schema[0].dataType).alias(f"case{i}") for i, shape in enumerate(shapes)]
         wide = [
             shape.select(*nothing[:i], F.col("row").alias(f"case{i}"), *nothing[i + 1 :])
@@ -286,7 +287,8 @@ class _Query:
     def _collect(self, frames: list[DataFrame], until: int | None = None) -> Callable[[DataFrame, int], None]:
         """A sink that keeps the rows of each batch, and fails at a batch after `until`."""
         names = [frame.columns for frame in frames]
-        types = [[field.dataType for field in _as_struct(frame).schema[0].dataType.fields] for frame in frames]
+        shapes = [_as_struct(frame, what) for frame, what in zip(frames, self.group, strict=True)]
+        types = [[field.dataType for field in shape.schema[0].dataType.fields] for shape in shapes]
 
         def collect(frame: DataFrame, batch: int) -> None:
             if until is not None and batch > until:
@@ -348,14 +350,17 @@ def _set_time(entry: Path, clock: int) -> None:
     entry.write_text("\n".join([version, told, *offsets]))
 
 
-def _as_struct(frame: DataFrame) -> DataFrame:
-    """Rows as one struct; instants as milliseconds, because Python's datetimes end with the year 9999."""
+def _as_struct(frame: DataFrame, what: Case) -> DataFrame:
+    """Rows as one struct. Times of records are milliseconds, because Python's datetimes end with the year 9999; other
+    instants are microseconds.
+    """
+    of_records = {"timestamp", "stream_time", *(source.timestamp for source in what.sources)}
     fields = []
     for number, column in enumerate(frame.schema.fields):
         quoted = f"`{column.name.replace('`', '``')}`"
         value = F.col(quoted)
         if isinstance(column.dataType, TimestampType):
-            value = F.unix_millis(value)
+            value = F.unix_millis(value) if column.name in of_records else F.unix_micros(value)
         elif column.name == "window":
             bounds = [F.unix_millis(value[side]).alias(side) for side in ("start", "end")]
             value = F.struct(*bounds)
@@ -373,7 +378,8 @@ def _plain(value: Any, kind: DataType) -> Any:
         return [_plain(part, kind.elementType) for part in value]
     if isinstance(kind, MapType):
         return [(_plain(k, kind.keyType), _plain(v, kind.valueType)) for k, v in value.items()]
-    return value
+    # PySpark gives instants as clocks of the machine's zone.
+    return value.astimezone(UTC) if isinstance(kind, TimestampType) else value
 
 
 def _public(row: Row) -> Row:

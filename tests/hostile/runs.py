@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from pyspark import cloudpickle
@@ -16,6 +17,7 @@ from pyspark import cloudpickle
 import tidegate as tg
 from hostile.case import Case, Row
 from hostile.drawn import scenario
+from hostile.functions import EPOCH
 from hostile.scenario import Scenario
 from hostile.steps import Stopped
 from hostile.truths import AnyTruth, truth_of
@@ -280,6 +282,8 @@ def _shown(value: Any) -> Any:
         return sorted(parts, key=repr) if pairs else parts
     if isinstance(value, bytearray):
         return bytes(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return (value - EPOCH) // timedelta(microseconds=1)  # as Spark's times are collected
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     return value

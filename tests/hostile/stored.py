@@ -10,6 +10,7 @@ import copy
 import math
 import struct
 from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -41,6 +42,8 @@ def stored(value: Any, kind: pa.DataType) -> Any:  # noqa: C901 - one branch per
         return _only(value, str)
     if pa.types.is_binary(kind):
         return _only(value, bytes)
+    if pa.types.is_temporal(kind):
+        return _time(value, kind)
     if pa.types.is_map(kind):
         pairs = value.items() if isinstance(value, Mapping) else value
         return [(stored(k, kind.key_type), stored(v, kind.item_type)) for k, v in pairs]
@@ -57,6 +60,15 @@ def _only(value: Any, what: type) -> Any:
     return value
 
 
+def _time(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_date(kind):
+        return _only(value, date)
+    if pa.types.is_duration(kind):
+        return _only(value, timedelta)
+    zone = None if kind.tz is None else UTC
+    return _only(value, datetime).astimezone(zone) if value.tzinfo else value.replace(tzinfo=zone)
+
+
 def _whole(value: Any, bits: int) -> int:
     if isinstance(value, bool | str) or not math.isfinite(value) or value != int(value):
         raise Misfit(f"{value!r} is not whole")
@@ -69,7 +81,10 @@ def _float(value: Any, kind: pa.DataType) -> float:
     if isinstance(value, bool | str):
         raise Misfit(f"{value!r} is no number")
     value = float(value)
-    return struct.unpack("f", struct.pack("f", value))[0] if kind == pa.float32() else value
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0] if kind == pa.float32() else value
+    except OverflowError:
+        raise Misfit(f"{value!r} is no float") from None
 
 
 def _decimal(value: Any, kind: pa.DataType) -> Decimal:

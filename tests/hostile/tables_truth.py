@@ -9,7 +9,7 @@ from typing import Any
 
 from hostile import functions
 from hostile.case import Case, Row, Step
-from hostile.kinds import same_key
+from hostile.kinds import same_key, scale_of
 from hostile.steps import Stopped, TableStep
 from hostile.stored import Misfit, stored
 from hostile.tables import Changes, Regrouping
@@ -109,14 +109,14 @@ class Groups:
         if self.functions:
             return aside | {self.grouping.name: deepcopy(update.value), "deleted": update.value is None}
         values = {
-            name: compute(BuiltIn(what, column, 3 if column in self._decimals else None), update.value)
+            name: compute(BuiltIn(what, column, self._scales.get(column)), update.value)
             for name, what, column in self.grouping.calls
         }
         return aside | values | {"deleted": False}
 
     @property
-    def _decimals(self) -> set[str]:
-        return {name for source in self.what.sources for name, kind in source.columns if "decimal" in kind}
+    def _scales(self) -> dict[str | None, int | None]:
+        return {name: scale_of(kind) for source in self.what.sources for name, kind in source.columns}
 
 
 def _without(rows: list[Row], row: Row) -> list[Row]:

@@ -30,6 +30,8 @@ def consumer(what: Case) -> str | None:
     random = Random(f"topic {what.seed}")
     if not isinstance(what, Scenario) or what.order is None or not all(what.batches) or random.random() < 0.3:
         return None
+    if files.has_spans(what.sources[0]):
+        return None
     names = {name for name in what.sources[0].schema().names if name not in what.order}
     if any(output.kind == "late" for output in what.outputs) or names & {*TAKEN, "_corrupt_record"}:
         return None

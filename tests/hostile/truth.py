@@ -14,7 +14,7 @@ from typing import Any
 
 from hostile import functions
 from hostile.case import Case
-from hostile.kinds import same_key
+from hostile.kinds import same_key, scale_of
 from hostile.scenario import Call, Output, Row, Scenario, Sliding
 from hostile.steps import Steps, Stopped, TableStep
 from hostile.stored import Misfit, stored
@@ -360,7 +360,7 @@ def _most(output: Output) -> int | None:
 def aggregate_of(what: Case, call: Call) -> BuiltIn | Reduce | Fold:
     """The aggregate of a call."""
     if call.family == "built-in":
-        return BuiltIn(call.what, call.column, 3 if "decimal" in call.kind else None)
+        return BuiltIn(call.what, call.column, scale_of(call.kind))
     kind = what.functions(call.kind)
     if call.family == "reduce":
         assert call.column is not None
