@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -661,6 +662,7 @@ def test_a_joined_table_is_a_table() -> None:
         (lambda: payments().join(orders(), "left"), "`windows` is 'left'. Use JoinWindows"),
         (lambda: payments().left_join(prices(history="1 s"), "1 s"), "the time to wait for the table as grace=..."),
         (lambda: payments().join(5), "neither a stream nor a table"),
+        (lambda: payments().join(SimpleNamespace(isStreaming=False)), "If it is static, join it by Spark"),
         (lambda: prices().join(payments()), "A stream is joined with a table"),
         (
             lambda: orders().join(payments().select_key("paid"), WINDOWS),

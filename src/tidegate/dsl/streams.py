@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tidegate.arguments import is_one_of
+from tidegate.arguments import has, is_one_of
 from tidegate.dsl import frames
 from tidegate.dsl.checks import check_column, check_columns, check_kept, check_reads, check_schema
 from tidegate.dsl.grouped_streams import KGroupedStream
@@ -14,7 +14,7 @@ from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.merging import merged
 from tidegate.dsl.result import Result
 from tidegate.dsl.tables import KTable
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
 from tidegate.plan import (
     Join,
@@ -250,9 +250,7 @@ class KStream(Result):
             asked = Asked(how, value_joiner, suffixes, types, materialized)
             return _joined(join_table(self.node, right.node, grace, asked))
         if not isinstance(right, KStream):
-            raise DefinitionTypeError(
-                f"`right` is {right!r}, neither a stream nor a table. Use for example clicks.join(views, windows)."
-            )
+            raise _nothing_to_join(right)
         if grace is not None:
             raise DefinitionError(
                 "`grace` is for joins with a table; of two streams the windows have it. Use "
@@ -398,6 +396,17 @@ class KStream(Result):
         else:
             _keyed(self.node, key)
         return KGroupedStream(forwarded(self.node, key), key)
+
+
+def _nothing_to_join(right: Any) -> DefinitionTypeError:
+    """The error for the right side of a join that is neither a stream nor a table."""
+    advice = "Use for example clicks.join(views, windows)."
+    if has(right, "isStreaming"):
+        advice = (
+            'If it is static, join it by Spark, df.join(names, "user", "left") before tg.stream or behind to_df. If '
+            "it is streaming, make it a stream, tg.stream(df, ...), or a table of changes, tg.table(df, ...)."
+        )
+    return DefinitionTypeError(f"`right` is {in_one_line(right)}, neither a stream nor a table. {advice}")
 
 
 def _joined(join: Join) -> KStream:
