@@ -658,6 +658,14 @@ def test_columns_are_those_of_the_files_if_none_are_given(spark: SparkSession, t
     assert found.columns == ["user", "partition", "offset"]
 
 
+def test_a_stream_of_files_is_shown_as_other_streams_are(spark: SparkSession, tmp_path: Path) -> None:
+    """All settings of its node stood there, in errors too."""
+    stream = tg.files.source(spark, str(tmp_path), **TIME, format="json", schema=SCHEMA)
+    assert repr(stream) == "<FileStream files>"
+    with pytest.raises(tg.DefinitionTypeError, match=r"^`other` is <FileStream files>, not a table"):
+        tg.table("prices", key="user", timestamp="ts").join(stream)  # type: ignore[arg-type]
+
+
 def test_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"There is no folder file:.*/nowhere"):
         tg.files.source(spark, str(tmp_path / "nowhere"), **TIME, format="json", schema=SCHEMA)

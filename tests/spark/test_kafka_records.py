@@ -56,6 +56,7 @@ def test_json_values_become_columns_in_exact_order(spark: SparkSession) -> None:
     }
     assert (source.node.partition, source.node.offset, source.node.key) == ("partition", "offset", ("user",))
     assert isinstance(source, tg.KStream)
+    assert repr(source) == "<KafkaStream events>"
 
 
 FAULTS = [

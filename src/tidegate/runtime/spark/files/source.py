@@ -48,7 +48,7 @@ _NOT_PARQUET = "CANNOT_READ_FILE_FOOTER"
 """Spark's error for a file without a footer of Parquet."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FileStream(KStream):
     """A stream of the records of files.
 

@@ -19,7 +19,7 @@ from tidegate.runtime.spark.kafka.registered import bound
 from tidegate.runtime.spark.kafka.subscription import Subscription
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KafkaStream(KStream):
     """A stream of the records of a topic.
 
@@ -39,7 +39,7 @@ class KafkaStream(KStream):
     dead_letters: DataFrame = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KafkaTable(KTable):
     """A table whose changes are the records of a topic.
 
