@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import BufferFullError
 from tidegate.kernel.state.state import State
+from tidegate.kernel.suppress.time_buckets import newest
+from tidegate.kernel.tuning import Tuning
 from tidegate.testing import TopologyTestDriver, layout
 
 Row = dict[str, Any]
@@ -78,6 +81,18 @@ def test_window_start_is_compared_with_the_wall_clock() -> None:
     assert [(row["k"], row["window"].start) for row in driver.read_output()] == [("B", 10)]
     driver.advance_wall_clock("6 ms")
     assert [(row["k"], row["window"].start) for row in driver.read_output()] == [("A", 20)]
+
+
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(9)], ids=str)
+def test_a_limit_of_zero_from_the_start_of_a_window_waits_for_it(buffer: tg.Buffer) -> None:
+    windows = tg.TimeWindows.of_size_and_grace("10 ms", "1 hour")
+    counts = tg.stream("events", key="k", timestamp="ts").group_by_key().windowed_by(windows).count()
+    driver = TopologyTestDriver(counts.suppress(wall("0 ms", buffer, measured_from="window_start")))
+    driver.advance_wall_clock("24 ms")
+    driver.pipe_batch([{"k": "A", "ts": 35}, {"k": "B", "ts": 13}, {"k": "A", "ts": 36}, {"k": "B", "ts": 24}])
+    assert [(row["k"], row["window"].start) for row in driver.read_output()] == [("B", 10), ("B", 20)]
+    driver.advance_wall_clock("6 ms")
+    assert [(row["k"], row["count"]) for row in driver.read_output()] == [("A", 2)]
 
 
 def test_final_results_may_be_limited_too() -> None:
@@ -422,3 +437,79 @@ def test_an_entry_that_begins_again_comes_behind_its_deletion(clock: Any, tasks:
         driver.drain()
         rows = driver.read_output()
     assert [(row["aggregate"], row["timestamp"], row["deleted"]) for row in rows] == [(5, 4, False)]
+
+
+# -- by stream time ------------------------------------------------------------------------------------------------
+
+
+def by_stream_time(buffer: tg.Buffer, measured_from: str = "first_update") -> Any:
+    return tg.Suppressed.until_time_limit("10 ms", buffer, clock="stream", measured_from=measured_from)
+
+
+NO_UPDATE = [{"k": "Z", "ts": 99, "price": 5}, {"k": "Z", "ts": 100, "price": 0}]
+"""Records whose result is deleted in their own batch."""
+
+
+def latest(buffer: tg.Buffer) -> TopologyTestDriver:
+    grouped = tg.stream("events", key="k", timestamp="ts").group_by_key()
+    return TopologyTestDriver(grouped.reduce(lambda _, price: price or None, "price").suppress(by_stream_time(buffer)))
+
+
+def test_rows_leave_a_buffer_that_was_full_when_time_moves_on_without_an_update() -> None:
+    driver = latest(tg.BufferConfig.max_records(2))
+    driver.pipe_batch([record("A", 1, 1), record("B", 2, 2), record("C", 3, 3), *NO_UPDATE])
+    assert out(driver) == [("A", 1), ("B", 2), ("C", 3)]
+
+
+def test_a_row_that_was_due_before_its_key_came_again_leaves_first() -> None:
+    driver = latest(tg.BufferConfig.max_records(2))
+    driver.pipe_batch([record("A", 5, 1), record("B", 6, 2)])
+    driver.pipe_batch([record("C", 7, 3), *NO_UPDATE, record("B", 101, 4)])
+    assert out(driver) == [("A", 1), ("B", 2), ("C", 3)]
+    driver.drain()
+    assert out(driver) == [("B", 4)]
+
+
+def test_the_largest_content_of_a_buffer_is_taken_behind_rows_that_were_due() -> None:
+    driver = latest(tg.BufferConfig.max_records(3))
+    driver.pipe_batch([record("A", 1, 1), record("B", 2, 2), *NO_UPDATE, record("C", 101, 3)])
+    assert out(driver) == [("A", 1), ("B", 2)]
+    assert driver.metrics()["suppression_buffer_count_max"] == 2
+
+
+@pytest.mark.parametrize(
+    ("measured_from", "first", "second"),
+    [("latest_update", ("B", 2), ("A", 3)), ("first_update", ("A", 3), ("B", 2))],
+)
+def test_one_of_its_updates_decides_who_leaves_a_full_buffer_first(measured_from: str, first: Any, second: Any) -> None:
+    driver = TopologyTestDriver(prices(by_stream_time(tg.BufferConfig.max_records(2), measured_from)))
+    driver.pipe_batch([record("A", 1, 1), record("B", 2, 2), record("A", 9, 3), record("C", 10, 4)])
+    assert out(driver) == [first]
+    driver.pipe_input(record("D", 19, 5))
+    assert out(driver) == [second]
+
+
+def test_the_first_update_counts_however_often_its_bucket_is_compacted() -> None:
+    driver = TopologyTestDriver(prices(by_stream_time(tg.BufferConfig.unbounded())), tuning=Tuning(bucket_segments=1))
+    for ts in range(1, 11):
+        driver.pipe_input(record("A", ts, ts))
+    assert out(driver) == []
+    driver.pipe_input(record("B", 11, 11))
+    assert out(driver) == [("A", 10)]
+
+
+def test_the_time_of_a_key_in_a_compacted_bucket() -> None:
+    codes, since = np.array([0, 1, 0]), np.array([5, 6, 9])
+    assert [part.tolist() for part in newest(codes, since, restarts=False)] == [[2, 1], [5, 6]]
+    assert [part.tolist() for part in newest(codes, since, restarts=True)] == [[2, 1], [9, 6]]
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+@pytest.mark.parametrize("buffer", [tg.BufferConfig.unbounded(), tg.BufferConfig.max_records(9)], ids=str)
+def test_an_update_at_the_instant_when_its_key_is_due_begins_the_wait_again(buffer: tg.Buffer) -> None:
+    driver = TopologyTestDriver(prices(by_stream_time(buffer, "latest_update")))
+    for ts in (1, 11, 20):
+        driver.pipe_input(record("A", ts, ts))
+    assert out(driver) == []
+    driver.pipe_batch([record("A", 30, 30), record("A", 40, 40), record("B", 50, 1)])
+    assert out(driver) == [("A", 40)]
