@@ -207,7 +207,7 @@ def expire(
     first, last = first_of_run(code), last_of_run(code)
     if restarts:
         replaced_at = np.where(last, never, np.append(step[1:], never)[: len(code)])
-        expired = (leaves_at < never) & (leaves_at < replaced_at)
+        expired = leaves_at < replaced_at
         rest = last & ~expired
         return (order[expired], leaves_at[expired], since[expired]), (order[rest], since[rest])
     # With a limit of 0 each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
