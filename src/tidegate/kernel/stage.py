@@ -141,10 +141,10 @@ class Stage:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
             metrics["emitted"] += rows.num_rows
-            silent, now = all(chunk.silent for chunk in batch.chunks), operator.time_of_rows(state)
+            without_records, now = all(chunk.without_records for chunk in batch.chunks), operator.time_of_rows(state)
             # Without records a task on Spark steps only if its clock asks for it.
-            sends_time = layout.op.passes_time and not (silent and now == time_before)
-            yield to_stream.with_time(rows, now, silent) if sends_time else rows
+            sends_time = layout.op.passes_time and not (without_records and now == time_before)
+            yield to_stream.with_time(rows, now, without_records) if sends_time else rows
         metrics["late"] += batch.dropped_late
         metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
         if batch.reports_graces:

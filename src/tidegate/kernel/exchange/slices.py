@@ -135,7 +135,7 @@ def read(layout: Layout, table: pa.Table, contiguous: bool) -> Slice:
         chunks[-1].forwarded = layout.op.stream.forwarded
         if layout.op.stream.forwarded and "kept" in table.schema.names:
             chunks[-1].reported = int(ts[~kept].max(initial=NEVER))
-            chunks[-1].silent = not kept.any() and bool(pc.all(table["empty"]).as_py())
+            chunks[-1].without_records = not kept.any() and bool(pc.all(table["empty"]).as_py())
     chunk = np.repeat(np.arange(len(chunks)), ends - cuts.starts)
     result = Slice(table, ts, chunk_time, chunk, offset, chunks, drops)
     accepted = result if valid.all() else masked(result, taken)

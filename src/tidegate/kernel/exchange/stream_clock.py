@@ -46,7 +46,7 @@ def advanced(clock: Clock, chunks: Sequence[Chunk], has_records: bool, state: St
     if clock.idle_advance_ms is None:
         state.idle = Idle()
         return stream_time
-    if not has_records and not all(chunk.silent for chunk in chunks):
+    if not has_records and not all(chunk.without_records for chunk in chunks):
         return stream_time  # records that were filtered out: neither silence nor input of this operator
     alone = state.tasks == 1
     return state.idle.advance(clock.idle_advance_ms, has_records, state.wall_clock, stream_time, alone=alone)

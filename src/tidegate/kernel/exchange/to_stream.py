@@ -50,11 +50,11 @@ def to_records(layout: Layout, rows: pa.Table) -> pa.Table:
     return as_schema(pa.table(columns), layout.forwarded) if layout.typed else pa.table(columns)
 
 
-def with_time(records: pa.Table, stream_time: int, silent: bool) -> pa.Table:
+def with_time(records: pa.Table, stream_time: int, without_records: bool) -> pa.Table:
     """The records, and behind them a row with the stream time (ms) of the operator that emitted them.
 
-    silent  whether no record came to the operator (`Chunk.silent`)
+    without_records  whether no record came to the operator (`Chunk.without_records`)
     """
-    last = {"ts": stream_time, "kept": False, "empty": silent}
+    last = {"ts": stream_time, "kept": False, "empty": without_records}
     values = [pa.array([last.get(field.name)], field.type) for field in records.schema]
     return pa.concat_tables([records, pa.Table.from_arrays(values, schema=records.schema)])

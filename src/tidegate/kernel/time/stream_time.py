@@ -57,7 +57,7 @@ class Chunk:
     lateness metric. `contiguous`: the source promises that no other map task reads between `first` and `last`. `source`
     is the input of a join that has the chunk. `forwarded`: its records are rows of another operator, which have no
     offsets. `reported`: the stream time that this operator reports, if it reports one (NEVER: not in this chunk).
-    `silent`: only time has passed there, because no record came to that operator.
+    `without_records`: only time has passed there, because no record came to that operator.
     """
 
     partition: Partition
@@ -74,7 +74,7 @@ class Chunk:
     source: int = 0
     forwarded: bool = False
     reported: int | None = None
-    silent: bool = False
+    without_records: bool = False
     steps: Ints = field(default_factory=lambda: _NO_STEPS, compare=False)
     points: Ints = field(default_factory=lambda: _NO_POINTS, compare=False)
     sample: Ints = field(default_factory=lambda: _NO_POINTS, compare=False)
