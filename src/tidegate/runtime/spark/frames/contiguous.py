@@ -32,7 +32,7 @@ _MULTIPLIES = ("Generate", "Expand")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the columns for partition and offset of a DataFrame come from. All is empty where nothing is known.
+    """The source of the columns for partition and offset of a DataFrame. All is empty where nothing is known.
 
     topics      the names, or patterns, of the topics whose own columns they are
     several     whether these may be several topics, which number their partitions alike
