@@ -515,6 +515,28 @@ def test_a_time_of_a_wall_clock_in_the_name_of_a_folder_is_in_no_zone() -> None:
     assert typed(None, "at", local, "a.orc", "Europe/Paris").as_py() is None
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "read"),
+    [
+        ("2026-1-5", pa.date32(), "2026-01-05"),
+        ("2026-01-5", pa.date32(), "2026-01-05"),
+        ("+5", pa.int32(), "5"),
+        ("07", pa.int64(), "7"),
+        ("+5", pa.string(), "+5"),
+    ],
+)
+def test_days_and_numbers_in_names_of_folders_as_spark_reads_them(
+    tmp_path: Path, value: str, kind: pa.DataType, read: str
+) -> None:
+    assert str(typed(value, "k", kind, "a", "UTC")) == read
+    write(tmp_path / f"k={value}" / "a.json", [record(0)])
+    schema = pa.schema([(text.VALUE, pa.binary()), ("k", pa.string())])
+    reader = text.Lines(Root(f"file:{tmp_path}"), schema, folders={"k": "k"}, kinds={"k": kind})
+    listing = {"path": f"k={value}/a.json", "number": 0, "values": json.dumps({"k": value})}
+    [batch] = reader(iter([pa.RecordBatch.from_pylist([listing])]))
+    assert batch["k"].to_pylist() == [read]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_folder_with_a_value_of_another_type(spark: SparkSession, tmp_path: Path, format: str) -> None:
     write(tmp_path / "in" / "at=yesterday" / f"0.{format}", [record(0, 0)], NS)

@@ -152,7 +152,8 @@ class Lines:
         if (kind := self.kinds.get(column)) is None:
             return value
         found = typed(value, folder, kind, file, self.zone)
-        return str(found.cast(pa.string())) if pa.types.is_timestamp(kind) and found.is_valid else value
+        made = pa.types.is_temporal(kind) or pa.types.is_integer(kind)
+        return str(found.cast(pa.string())) if made and found.is_valid else value
 
 
 def _same(text: str | None, rows: int) -> pa.Array:

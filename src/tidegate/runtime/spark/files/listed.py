@@ -41,6 +41,8 @@ _TASKS = 2
 """Tasks of a batch where Spark does not say how many run at a time."""
 
 _ZONED = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
+_DAY = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)")
+_PLUS = re.compile(r"\+(?=\d)")
 
 Offset = dict[str, Any]
 """JSON, as the catalog writes it."""
@@ -137,7 +139,7 @@ def value_in(folders: Mapping[str, str | None], folder: str, file: str) -> str |
 
 def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: str) -> pa.Scalar:
     """The value of a folder as `kind`; an instant without a zone is in `zone`. Raises InputError if it is none."""
-    text = pa.scalar(value, pa.string())
+    text = pa.scalar(value if value is None else _as_arrow_reads(value, kind), pa.string())
     try:
         if not pa.types.is_timestamp(kind) or value is None or _ZONED.search(value):
             return text.cast(kind)
@@ -156,6 +158,13 @@ def typed(value: str | None, folder: str, kind: pa.DataType, file: str, zone: st
             f"The file {file} lies in a folder {folder}={value}, a time without a zone, and Arrow does not know the "
             f"session's zone {zone}. Set spark.sql.session.timeZone to a name such as Europe/Paris or to +02:00."
         ) from error
+
+
+def _as_arrow_reads(value: str, kind: pa.DataType) -> str:
+    """A day such as 2026-1-5 and a whole number such as +5, which Spark reads, as Arrow reads them."""
+    if pa.types.is_date(kind) and (day := _DAY.fullmatch(value)):
+        return f"{day[1]}-{day[2]:>02}-{day[3]:>02}"
+    return _PLUS.sub("", value, count=1) if pa.types.is_integer(kind) and value.startswith("+") else value
 
 
 def streaming(spark: SparkSession, catalog: Catalog, limit: int | None, check: Check | None = None) -> DataFrame:
