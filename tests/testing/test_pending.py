@@ -93,7 +93,17 @@ def test_under_another_clock_no_partition_holds_it_back() -> None:
 
 
 def test_nothing_waits() -> None:
-    assert str(driver().pending()) == "events: no record has come yet, so nothing waits."
+    assert str(driver().pending()).startswith("events: no record has been accepted yet, so nothing waits.")
+
+
+def test_records_that_are_all_skipped_are_not_called_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The wall clock of the driver begins in 1970, so each record of today is ahead of it."""
+    guarded = tg.stream("events", key="user", timestamp="ts", max_future_skew="5 minutes").group_by_key().count()
+    skipping = TopologyTestDriver(guarded)
+    skipping.pipe_input({"user": "A", "ts": 1_767_225_600_000})
+    tg.explain_pending(skipping)
+    assert "Skipped records are counted by reason: in the drops" in capsys.readouterr().out
+    assert skipping.drops["future"] == 1
     updating = driver(final=False)
     updating.pipe_input({"k": "A", "ts": 0})
     assert str(updating.pending()) == (

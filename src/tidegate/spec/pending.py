@@ -200,7 +200,10 @@ class Pending:
         if self.stream_time is None and self.held_by is not None:
             return f"{self.name}: stream time has not begun. {_holding(*self.held_by)}"
         if self.stream_time is None:
-            return f"{self.name}: no record has come yet, so nothing waits."
+            return (
+                f"{self.name}: no record has been accepted yet, so nothing waits. Skipped records are counted by "
+                "reason: in the drops of the test driver, and in the metrics."
+            )
         lines = [f"{self.name}: stream time is {show_instant(self.stream_time)}."]
         if not self.waiting and not self.limits and self.lookups is None:
             open_ = f" Of {self.open_windows} open windows updates leave as they come." if self.open_windows else ""
