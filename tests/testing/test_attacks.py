@@ -143,6 +143,30 @@ def test_a_window_that_never_closes_leaves_at_the_end(windows: Any, grace: Any, 
     assert all(row["window"].end <= 2**63 - 1 for row in rows)
 
 
+@pytest.mark.parametrize(
+    "windows",
+    [
+        tg.TimeWindows.of_size_with_no_grace("10 ms"),
+        tg.SessionWindows.of_inactivity_gap_with_no_grace("10 ms"),
+        tg.SessionWindows.of_inactivity_gap_and_grace("10 ms", f"{2**63 - 1} ms"),
+    ],
+    ids=["tumbling", "session", "session that never closes"],
+)
+def test_a_record_of_the_last_instant_is_not_the_end(windows: Any) -> None:
+    """A window that is open then takes more records, and its result leaves once."""
+    counts, last = grouped().windowed_by(windows).count(), 2**63 - 1
+    driver = TopologyTestDriver({"raw": counts, "final": counts.suppress(FINAL)})
+    for ts in (last, last - 3, last):
+        driver.pipe_input({"k": "A", "ts": ts})
+    raw = [row for row in driver.read_output() if row["output"] == "raw" and not row.get("deleted")]
+    assert max(row["count"] for row in raw) == 3
+    driver.drain()
+    rows = [(row["window"], row["count"]) for row in driver.read_output()]
+    assert len(rows) == len({window for window, _ in rows})
+    assert max(count for _, count in rows) == 3
+    assert driver.drops["late"] == 0
+
+
 def _holds(window: tg.Window, ts: int) -> bool:
     return window.start <= ts <= window.end
 

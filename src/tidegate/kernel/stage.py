@@ -128,7 +128,8 @@ class Stage:
         batch.newest_before = state.newest
         operator.move_time(state, batch)
         batch.closed_through = state.closed_through
-        state.closed_through = max(state.closed_through, state.stream_time)
+        # MAX_MS is the end of the input: a record of that very instant closes nothing that is open to later records.
+        state.closed_through = max(state.closed_through, min(state.stream_time, MAX_MS - 1))
         closes_at = MAX_MS if end_of_input else state.closed_through
         buffered = operator.buffered(state)
         made = operator.process(state, batch, closes_at)
