@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.errors import InputError
+from tidegate.instants import MAX_MS
 from tidegate.kernel.time.stream_time import NEVER, STEPS, Chunk, Fold, cut, header, lateness, most_steps, running_max
 
 Records = list[tuple[int, int, int]]
@@ -240,3 +242,36 @@ def test_more_steps_than_a_header_carries_are_put_together() -> None:
     # Exact again once everything in between had passed before.
     after = int(ts[-1]) + 1
     assert lateness([chunk], ints(after)) == (float((after - ts).sum()), after)
+
+
+# --- promises and reports ------------------------------------------------------------------------------------------
+
+
+def stretch(partition: str, first: int, last: int, contiguous: bool = True) -> Chunk:
+    return Chunk(partition, first, last, 9, last - first + 1, contiguous=contiguous)
+
+
+def test_stretches_of_one_partition_that_overlap_break_the_promise() -> None:
+    Fold([stretch("a", 4, 6), stretch("b", 0, 9), stretch("a", 0, 4)], NEVER)
+    Fold([stretch("a", 3, 6, contiguous=False), stretch("a", 0, 4, contiguous=False)], NEVER)
+    with pytest.raises(InputError, match="the partition 'a' in turns: offsets 0 to 4, and 3 to 6"):
+        Fold([stretch("a", 3, 6), stretch("b", 0, 9), stretch("a", 0, 4)], NEVER)
+    with pytest.raises(InputError, match="in turns"):
+        Fold([stretch("a", 3, 6, contiguous=False), stretch("a", 0, 4)], NEVER)
+
+
+def test_records_of_an_operator_that_reports_its_time_see_the_time_before_the_batch() -> None:
+    rows, records = Chunk("a", 0, 1, 60, 2, reported=30), Chunk("b", 0, 1, 20, 2)
+    fold = Fold([rows, records], 10)
+    assert fold.stream_time == 30
+    assert fold.ceilings is not None
+    assert fold.ceilings.tolist() == [10, MAX_MS]
+    assert Fold([records], 10).ceilings is None
+
+
+def test_the_first_record_of_a_batch_is_the_earliest_of_the_first_in_each_partition() -> None:
+    chunks = [Chunk("a", n, n, 50, 1, opening=[n, ts]) for n, ts in ((5, 3), (2, 40))]
+    chunks += [Chunk("b", 0, 0, 50, 1, opening=[0, 30]), Chunk("c", 0, 0, NEVER, 0)]
+    assert Fold(chunks, NEVER).opening == 30
+    assert Fold(chunks[:2], NEVER).opening == 40
+    assert Fold(chunks[3:], NEVER).opening is None
