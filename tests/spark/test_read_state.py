@@ -208,3 +208,16 @@ def test_each_of_several_limits(spark: SparkSession, tmp_path: Path) -> None:
     assert pending == wanted
     assert [one.store for one in pending.limits] == [one.store for one in wanted.limits]
     assert len(pending.limits) > 1
+
+
+def test_a_session_with_another_format_of_state_files_is_told_the_setting(spark: SparkSession, tmp_path: Path) -> None:
+    """The files were called damaged."""
+    spark.conf.set(reading._FORMAT, "2")
+    try:
+        checkpoint, _ = run(spark, tmp_path, final_sums)
+        assert tg.read_state(spark, checkpoint).count() > 0
+    finally:
+        spark.conf.unset(reading._FORMAT)
+    for look in (tg.read_state, reading.pending, reading.memories):
+        with pytest.raises(tg.CheckpointError, match=rf"set\(.{reading._FORMAT}., .2.\)"):
+            look(spark, checkpoint)

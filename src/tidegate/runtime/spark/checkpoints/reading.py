@@ -48,6 +48,13 @@ _OURS = "transformWithState"
 _NO_BATCH = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 """The condition of the error of Spark's state reader for a checkpoint whose first batch was not committed."""
 
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+"""The setting by which names of state files have an id behind the version. The checkpoint does not tell Spark's state
+reader of it.
+"""
+_WITH_ID = re.compile(r'NumberFormatException: For input string: "\d+_[0-9a-f]+-')
+"""The error of a session with the first format for names of the second one."""
+
 _QUOTED = re.compile(r"""[\s\x00-\x1f\x7f-\x9f"#%<>?\[\\\]^`{|}]""")
 """Characters that Java quotes in the path of a URI. Spark's state reader takes the quoted path for the name itself."""
 
@@ -158,8 +165,14 @@ def _readable(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        reason = _reason(error)
+        if _WITH_ID.search(reason) is not None:
+            raise CheckpointError(
+                f"The query of {checkpoint!r} has {_FORMAT} = 2, and this session has not, so Spark cannot read the "
+                f'state. Call spark.conf.set("{_FORMAT}", "2") before (in the shell: --conf {_FORMAT}=2).'
+            ) from error
         raise CheckpointError(
-            f"The state in {checkpoint!r} cannot be read: {_reason(error)}. Is a file missing or damaged? Restore it "
+            f"The state in {checkpoint!r} cannot be read: {reason}. Is a file missing or damaged? Restore it "
             "from a copy of the checkpoint. If a query runs there, it may have removed files meanwhile: call it again."
         ) from error
 
