@@ -180,6 +180,10 @@ class ChainDraw(JoinDraw):
         named = ("seed", "batches", "sides", "clocks", "restarts", "drains", "tasks", "splits")
         return Chained(first=first, behind=behind, **{name: getattr(first, name) for name in named})
 
+    def clocking(self, made: Joining) -> Joining:
+        """A join of streams goes by its records alone: the operator behind it does not know what it is told."""
+        return super().clocking(made) if made.family == "table" else made
+
     def guarding(self, made: Joining) -> Joining:
         """A join without `max_future_skew`: that setting also skips records of a join behind it."""
         return made

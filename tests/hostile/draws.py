@@ -173,7 +173,8 @@ class Draw:
         if made.order is None or isinstance(made.windows, Batches) or not self.chance(0.3):
             return made
         idle_after = self.random.choice([None, None, 5, 20] if self.spark else [None, 5, 5, 20, 300])
-        return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=None))
+        idle = None if made.idle is None or self.spark or self.chance(0.5) else made.idle
+        return self.quieter(replace(made, slowest=True, idle_after=idle_after, idle=idle))
 
     def quieter(self, made: Scenario) -> Scenario:
         """Sometimes lets one of several partitions fall silent: it holds the others back until it counts as idle."""
@@ -233,7 +234,7 @@ class Draw:
         if kind == "batch":
             return Batches(random.choice([random.randint(1, 12), random.randint(10, 60)]))
         if kind == "sliding":
-            return Sliding(random.choice([random.randint(1, 4), random.randint(1, 12), 30]), grace)
+            return Sliding(random.choice([random.randint(0, 4), random.randint(1, 12), 30]), grace)
         if kind == "more":
             return random.choice([NoWindows(), NoWindows(), Unlimited(0), Unlimited(5)])
         size = random.choice([random.randint(1, 12), random.randint(10, 60)])
@@ -349,7 +350,7 @@ class Draw:
             Sessions: lambda w: w.gap + w.grace,
             Sliding: lambda w: 2 * w.difference + w.grace,
         }[type(windows)](windows)
-        return None if least > FOREVER - 100 else least + self.random.choice([0, 5, 100, 1_000])
+        return None if least > FOREVER - 100 else max(1, least + self.random.choice([0, 5, 100, 1_000]))
 
     def expecting(self, made: Scenario) -> Scenario:
         """Sometimes expects keys, if all outputs are final results or late records of time windows."""

@@ -22,7 +22,7 @@ class Joining(Case):
     reach     of streams: before, after and grace (ms)
     slowest   whether the slowest of all partitions is the clock; with a table, the slowest of the stream
     idle_after, idle_advance
-              of a stream with a table: further settings of its clock (ms)
+              further settings of the clock of the streams (ms)
     skew      how far ahead of the wall clock a record may be (ms), None if there is no limit
     history   of a table: how long it keeps versions (ms), None if it keeps none
     grace     of a stream with a table: how long a record waits (ms), None if it does not
@@ -61,8 +61,9 @@ class Joining(Case):
         found += ["join: value_joiner"] * self.joiner + ["join: late records"] * self.late
         with_table = " of a stream with a table" * (self.family == "table")
         found += [f"join: min_partition{with_table}"] * self.slowest
-        found += ["join: idle_after"] * (self.idle_after is not None)
-        found += ["join: idle_advance"] * (self.idle_advance is not None)
+        two = ", two inputs" if self.family == "streams" else f", {self.family}"
+        for name in ("idle_after", "idle_advance"):
+            found += [f"join: {name}{also}" for also in ("", two) if getattr(self, name) is not None]
         found += ["join: max_future_skew"] * (self.skew is not None)
         found += ["join: grace of a table"] * (self.grace is not None)
         shared = len(self.inputs) > 1 and set(self.inputs[0].values) & set(self.inputs[1].values)

@@ -52,15 +52,16 @@ class JoinDraw(Draw):
         return self.guarding(self.clocking(self.with_records(made)))
 
     def clocking(self, made: Joining) -> Joining:
-        """Sometimes lets the wall clock move a stream that is joined with a table."""
-        if made.family != "table" or self.chance(0.5):
+        """Sometimes lets the wall clock move the streams of a join."""
+        if made.family == "tables" or self.chance(0.5 if made.family == "table" else 0.7):
             return made
         random = self.random
         if len(made.batches) > 1 and self.chance(0.8):
             made = self.emptied(made, random.randrange(1, len(made.batches)))
         after = [None, 5, 20] if self.spark else [None, 5, 20, 300]
         made = replace(made, clocks=list(accumulate(random.choice([0, 1, 5, 20, 300]) for _ in made.batches)))
-        made = replace(made, idle_after=random.choice(after) if made.slowest else None)
+        ordered = all(source.order for source in made.inputs)
+        made = replace(made, idle_after=random.choice(after) if made.slowest and ordered else None)
         made = replace(made, idle_advance=random.choice([None, 3, 11, 200]))
         return self.in_step(made) if self.spark and made.clocked else made
 

@@ -55,9 +55,6 @@ class OneInput(JoinInBatches):
     def _silent(self) -> list[Partition]:
         return []
 
-    def _reached(self) -> int:
-        return super()._reached() if self.times else -1
-
 
 @dataclass
 class WithTable:
@@ -135,7 +132,7 @@ class JoinedTruth:
         new: Callable[[], StreamJoin] = lambda: Watched(  # noqa: E731
             *what.reach, what.how, what.family == "self", refused=self.late
         )
-        return made(new, what.slowest)
+        return made(new, what.slowest, idle_after=what.idle_after)
 
     def batch(self, number: int) -> list[Row]:
         """Rows of a batch. Raises Stopped after a rollback to the state before the batch."""
@@ -150,24 +147,31 @@ class JoinedTruth:
 
     def _joined(self, number: int) -> list[JoinedRow]:
         clock, arrivals = self.what.clocks[number], self._arrivals(number)
-        came = any(one.side == "left" for one in arrivals)
+        # Changes of a table do not move the clock of the stream.
+        whole = self.what.family in ("streams", "self")
+        came = any(whole or one.side == "left" for one in arrivals)
         # Records that a filter removes do not arrive, but time does not go on in their batch either.
-        read = any(self.what.side_of(number, place) == 0 for place in range(len(self.what.batches[number])))
+        sides = [self.what.side_of(number, place) for place in range(len(self.what.batches[number]))]
+        read = any(whole or side == 0 for side in sides)
         taken = [one for one in arrivals if not self._ahead(one, clock)]
         self.future += len(arrivals) - len(taken)
-        if self.what.family != "table":
+        if self.what.family == "tables":
             return self.join.batch(taken)
-        join = self.join.join
         # In the driver the time that passes before a batch is a step of its own.
         passed = -1 if self.ticks and read else self.idle.reached(clock)
         rows = self.join.passed(passed) if not self.ticks else []
-        rows += self.join.batch(taken, clock)
+        rows += self.join.batch(taken, clock, came=came) if whole else self.join.batch(taken, clock)
         if self.ticks:
             rows += self.join.passed(passed)
         if came:
-            now = join.stream_time if self.join.own is None else self.join.own.now
-            self.idle.came(now, clock)
+            self.idle.came(self._now(), clock)
         return rows
+
+    def _now(self) -> int:
+        """The stream time that goes on without records: of both streams, or of the stream that meets a table."""
+        if isinstance(self.join, WithTable):
+            return self.join.join.stream_time if self.join.own is None else self.join.own.now
+        return self.join.stream_time
 
     def _watch(self) -> None:
         """Make the copies of the joins write their drops into `self.late`."""

@@ -130,6 +130,7 @@ class Scenario(Case):
         found += ["time: idle_advance"] * (self.idle is not None)
         found += [f"time: min_partition{also}" for also in ("", *self._also) if self.slowest]
         found += ["time: idle_after"] * (self.idle_after is not None)
+        found += ["windows: Sliding, one instant"] * (self.windows == Sliding(0, getattr(self.windows, "grace", 0)))
         return found + ([f"inputs: {self.inputs}"] if self.inputs != "one" else [])
 
     @property
@@ -138,6 +139,7 @@ class Scenario(Case):
         found = [] if self.inputs == "one" else [f", {self.inputs}"]
         found += [", filter"] * any(step.how == "filter" for step in self.steps)
         found += [", expect_keys"] * (self.expects is not None)
+        found += [", idle_advance"] * (self.idle is not None)
         found += [f", {output.kind}" for output in self.outputs if output.limit is not None]
         found += [", a strict bound"] * any(output.bound is not None for output in self.outputs)
         partitions = self.order and {record[self.order[0]] for batch in self.batches for record in batch}

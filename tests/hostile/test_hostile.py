@@ -93,7 +93,12 @@ def test_every_kind_of_topology_is_drawn() -> None:
     assert kinds["join: names of both sides"] > 30
     also = ("grace of a table", "late records", "min_partition", "max_future_skew")
     assert min(kinds[f"join: {what}"] for what in also) > 30
+    assert (
+        min(kinds[f"join: {how}, {of}"] for how in ("idle_after", "idle_advance") for of in ("two inputs", "self")) > 3
+    )
     assert min(kinds["time: min_partition"], kinds["time: idle_after"], kinds["time: idle_advance"]) > 50
+    assert kinds["time: min_partition, idle_advance"] > 3
+    assert kinds["windows: Sliding, one instant"] > 10
     slowest = ("merge", "cogroup", "filter", "limit", "final limit", "a strict bound", "expect_keys")
     assert min(kinds[f"time: min_partition, {what}, partitions"] for what in slowest) > 2
     assert kinds["limits in a row"] > 50
