@@ -181,20 +181,22 @@ def test_the_last_row_is_the_first_version_of_a_history() -> None:
     """Also if it came last and is older than the one before it, and if it is in a segment of its own."""
     driver = TopologyTestDriver(lookups())
     change = {"user": "a", "p": 0, "gone": False}
+    first = [change | {"user": user, "ts": 100, "o": n, "price": n} for n, user in enumerate("abcd", 1)]
+    driver.pipe_batch(first, "prices")
     driver.pipe_batch(
-        [change | {"ts": 100, "o": 1, "price": 1}, change | {"user": "b", "ts": 100, "o": 2, "price": 2}], "prices"
-    )
-    driver.pipe_batch(
-        [change | {"ts": 50, "o": 3, "price": 3}, change | {"user": "b", "ts": 110, "o": 4, "price": 9, "gone": True}],
+        [change | {"ts": 50, "o": 5, "price": 9}, change | {"user": "b", "ts": 110, "o": 6, "price": 9, "gone": True}],
         "prices",
     )
+    assert ranges(driver) == [[4, 2]]
     driver = TopologyTestDriver(lookups(history="1 hour"), state=driver.state())
-    assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3)]
+    rows = [("a", 9), ("c", 3), ("d", 4)]
+    assert sorted((row["user"], row["price"]) for row in driver.read_state("join-right")) == rows
     order = {"ts": 200, "p": 0, "amount": 0}
     driver.pipe_batch([order | {"user": user, "o": n} for n, user in enumerate("ab", 10)], "orders")
-    assert {row["user"]: row["price"] for row in driver.read_output()} == {"a": 3, "b": None}
-    driver.pipe_batch([change | {"ts": 150, "o": 5, "price": 4}], "prices")
-    assert [(row["user"], row["price"]) for row in driver.read_state("join-right")] == [("a", 3), ("a", 4)]
+    assert {row["user"]: row["price"] for row in driver.read_output()} == {"a": 9, "b": None}
+    driver.pipe_batch([change | {"ts": 150, "o": 7, "price": 8}], "prices")
+    found = sorted((row["user"], row["price"]) for row in driver.read_state("join-right"))
+    assert found == [("a", 8), *rows]
 
 
 def test_a_bucket_may_have_rows_from_before_a_column_was_added() -> None:
