@@ -1,5 +1,7 @@
 """Suppression until a time limit: rows it must hold and emit, written from SEMANTICS section 6 alone.
 
+By the wall clock, which SEMANTICS 14.7 adds, the time of an update is that of its batch.
+
 One update after the other, whole lists, no heap: it searches all buffered entries each time.
 """
 
@@ -19,13 +21,16 @@ class Full(Exception):  # noqa: N818 - what the operator calls it
 
 @dataclass(frozen=True)
 class Limit:
-    """`measured_from` as in the public interface; `strategy` is "emit_early", "shut_down" or "spill_to_disk"."""
+    """`measured_from` and `clock` as in the public interface; `strategy` is "emit_early", "shut_down" or
+    "spill_to_disk".
+    """
 
     ms: int
     max_records: int | None = None
     strategy: str = "emit_early"
     measured_from: str = "first_update"
     max_bytes: int | None = None
+    clock: str = "stream"
 
 
 @dataclass
@@ -56,6 +61,7 @@ class Suppression:
     forwarded: dict[Any, Values | None] = field(default_factory=dict)
     difference: int | None = None
     stamps: dict[Any, int] = field(default_factory=dict)
+    wall: int = 0
 
     def take(self, row: Row, at: int = -1, *, again: bool = False) -> list[Row]:
         """One update, made by a record at time `at`; returns the rows that leave because of it. Raises Full.
@@ -65,7 +71,7 @@ class Suppression:
         """
         self.stream_time = max(self.stream_time, row["timestamp"])
         place = self._place(row)
-        measured = row["timestamp"]
+        measured = self.wall if self.limit.clock == "wall" else row["timestamp"]
         if self.limit.measured_from == "window_start" and "window" in row:
             measured = row["window"][0]
         known = self.held.get(place)
@@ -87,9 +93,15 @@ class Suppression:
         self.stream_time = max(self.stream_time, ts)
         return self._due()
 
+    def pass_wall_time(self, wall: int) -> list[Row]:
+        """The wall clock has moved: the rows that leave by it."""
+        self.wall = wall
+        return self._due() if self.limit.clock == "wall" else []
+
     def _due(self) -> list[Row]:
         leaving = []
-        while self.held and self._oldest().time <= self.stream_time - self.limit.ms:
+        now = self.wall if self.limit.clock == "wall" else self.stream_time
+        while self.held and self._oldest().time <= now - self.limit.ms:
             leaving.append(self._pop())
         return leaving
 
