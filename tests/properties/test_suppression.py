@@ -28,8 +28,7 @@ KEY = ("k",)
 def limits(draw: Any, *, bounded: bool = True, windowed: bool = True) -> Limit:
     """`bounded`: buffers with and without a bound, otherwise without. `windowed`: for rows with windows."""
     strategy = draw(st.sampled_from(["emit_early", "emit_early", "shut_down", "spill_to_disk"]))
-    # A strict bound of zero is refused.
-    most = draw(st.one_of(st.none(), st.integers(int(strategy == "shut_down"), 4))) if bounded else None
+    most = draw(st.one_of(st.none(), st.integers(0, 4))) if bounded else None
     measured_from = ["first_update", "first_update", "latest_update", *(["window_start"] if windowed else [])]
     span = draw(st.one_of(st.just(0), st.integers(1, 30)))
     return Limit(span, most, strategy, draw(st.sampled_from(measured_from)))
@@ -52,10 +51,9 @@ def suppressed(limit: Limit) -> Any:
 def byte_limits(draw: Any, *, windowed: bool = True) -> Limit:
     """With a bound in bytes (an entry here has 26 to 50), and perhaps one in records."""
     limit = draw(limits(windowed=windowed))
-    # A buffer that spills has no bound, and a strict one refuses a bound of zero.
+    # A buffer that spills has no bound.
     strategy = "emit_early" if limit.strategy == "spill_to_disk" else limit.strategy
-    least = int(strategy == "shut_down")
-    return replace(limit, max_bytes=draw(st.integers(least, 200)), strategy=strategy)
+    return replace(limit, max_bytes=draw(st.integers(0, 200)), strategy=strategy)
 
 
 # -- tables: every change is an update ---------------------------------------------------------------------------

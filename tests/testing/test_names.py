@@ -155,15 +155,25 @@ def test_a_store_that_is_called_as_a_suppression_without_a_name() -> None:
 @pytest.mark.parametrize(
     "buffer",
     [
-        lambda: tg.BufferConfig.max_records(0).shut_down_when_full(),
-        lambda: tg.BufferConfig.max_bytes(0).shut_down_when_full(),
-        lambda: UNBOUNDED.with_max_records(0),
-        lambda: tg.BufferConfig.max_records(5).shut_down_when_full().with_max_bytes(0),
+        tg.BufferConfig.max_records(0).shut_down_when_full(),
+        tg.BufferConfig.max_bytes(0).shut_down_when_full(),
+        UNBOUNDED.with_max_records(0),
+        tg.BufferConfig.max_records(5).shut_down_when_full().with_max_bytes(0),
     ],
 )
-def test_a_strict_bound_is_positive(buffer: Callable[[], Any]) -> None:
-    with pytest.raises(tg.DefinitionError, match=r"its bound must be positive, or the first result stops the query"):
-        buffer()
+def test_a_strict_bound_of_zero_lets_rows_through_that_are_due(buffer: tg.StrictBuffer) -> None:
+    """As in Kafka Streams, which compares the content of a buffer with its bound when rows that are due have left."""
+    count = events().group_by_key().count()
+    due = TopologyTestDriver(count.suppress(tg.Suppressed.until_time_limit("0 ms", buffer, clock="stream")))
+    for key, time in (("A", 7), ("A", 8), ("B", 9)):
+        due.pipe_input({"k": key, "ts": time, "v": 1})
+    assert [(row["k"], row["count"]) for row in due.read_output()] == [("A", 1), ("A", 2), ("B", 1)]
+    for waits in (
+        count.suppress(tg.Suppressed.until_time_limit("1 ms", buffer, clock="stream")),
+        counts().suppress(tg.Suppressed.until_window_closes(buffer)),
+    ):
+        with pytest.raises(tg.BufferFullError, match=r"Currently \[1/"):
+            TopologyTestDriver(waits).pipe_input({"k": "A", "ts": 0, "v": 1})
 
 
 def test_an_eager_bound_of_zero_lets_everything_through() -> None:

@@ -7,7 +7,7 @@ emits early (KIP-328; Kafka's `StrictBufferConfig`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from tidegate.arguments import is_one_of, whole_number
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
@@ -52,13 +52,13 @@ class Buffer:
             The buffer.
 
         Raises:
-            DefinitionError: The bound is negative, or is 0 and the buffer shuts down when it is full.
+            DefinitionError: The bound is negative.
 
         Examples:
             >>> print(tg.BufferConfig.max_bytes(1_000_000).with_max_records(500))
             at most 500 records and 1000000 bytes, then emit_early
         """
-        return _able_to_hold(replace(self, max_records=_bound(records, "max_records")))
+        return replace(self, max_records=_bound(records, "max_records"))
 
     def with_max_bytes(self, size: int) -> Self:
         """The same buffer with a bound of `size` bytes of keys and values.
@@ -70,13 +70,13 @@ class Buffer:
             The buffer.
 
         Raises:
-            DefinitionError: The bound is negative, or is 0 and the buffer shuts down when it is full.
+            DefinitionError: The bound is negative.
 
         Examples:
             >>> print(tg.BufferConfig.max_records(500).with_max_bytes(1_000_000))
             at most 500 records and 1000000 bytes, then emit_early
         """
-        return _able_to_hold(replace(self, max_bytes=_bound(size, "max_bytes")))
+        return replace(self, max_bytes=_bound(size, "max_bytes"))
 
     @property
     def bounded(self) -> bool:
@@ -124,16 +124,13 @@ class Buffer:
         """Stop the query instead of emitting early; the batch that overflows changes nothing.
 
         Returns:
-            A strict buffer.
-
-        Raises:
-            DefinitionError: The bound is 0, at which the first result would stop the query.
+            A strict buffer. With a bound of 0 the first row that has to wait stops the query.
 
         Examples:
             >>> print(tg.BufferConfig.max_records(1_000).shut_down_when_full())
             at most 1000 records, then shut_down
         """
-        return _able_to_hold(StrictBuffer(self.max_records, self.max_bytes, "shut_down"))
+        return StrictBuffer(self.max_records, self.max_bytes, "shut_down")
 
     def emit_early_when_full(self) -> EagerBuffer:
         """Emit the oldest entries early instead of growing above the bound.
@@ -195,19 +192,6 @@ class EagerBuffer(Buffer):
     """
 
     strategy: str = "emit_early"
-
-
-_B = TypeVar("_B", bound=Buffer)
-
-
-def _able_to_hold(buffer: _B) -> _B:
-    """The buffer. Raises DefinitionError if it shuts down when full and has a bound of 0."""
-    if buffer.strategy == "shut_down" and 0 in (buffer.max_records, buffer.max_bytes):
-        raise DefinitionError(
-            f"The buffer holds {buffer}: its bound must be positive, or the first result stops the query. Use a bound "
-            "for what may wait, unbounded(), or leave suppress out to let everything through."
-        )
-    return buffer
 
 
 class BufferConfig:
