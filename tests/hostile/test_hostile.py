@@ -211,7 +211,7 @@ def test_a_forgotten_stream_time_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_time_that_does_not_go_on_without_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the driver, and in tasks that wake by the wall clock."""
     monkeypatch.setattr(Idle, "advance", lambda self, after, came, wall_clock, stream_time, alone: stream_time)
-    idle = [what for what in map(scenario, range(400)) if "time: idle_advance" in what.kinds]
+    idle = [what for what in map(scenario, range(1_000)) if "time: idle_advance" in what.kinds]
     for name in RUNNERS:
         assert any(run(what, name).problem for what in idle), name
 

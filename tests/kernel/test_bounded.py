@@ -58,7 +58,7 @@ def test_what_waits_who_is_oldest_and_how_much_it_is(times: list[int], steps: li
 
 
 def test_a_key_whose_time_changes_leaves_at_its_new_time() -> None:
-    buffer = Bounded(BufferConfig.max_records(9))
+    buffer = Bounded(BufferConfig.max_records(9), Waited(np.array([], np.int64), np.array([], np.int64), name))
     assert buffer.oldest() is None
     for key, time in ((0, 5), (1, 6), (0, 7)):
         buffer.put(key, name(key), Entry(time, 100 + time, key, 1))

@@ -270,8 +270,8 @@ def test_records_of_an_operator_that_reports_its_time_see_the_time_before_the_ba
 
 
 def test_the_first_record_of_a_batch_is_the_earliest_of_the_first_in_each_partition() -> None:
-    chunks = [Chunk("a", n, n, 50, 1, opening=[n, ts]) for n, ts in ((5, 3), (2, 40))]
-    chunks += [Chunk("b", 0, 0, 50, 1, opening=[0, 30]), Chunk("c", 0, 0, NEVER, 0)]
-    assert Fold(chunks, NEVER).opening == 30
-    assert Fold(chunks[:2], NEVER).opening == 40
-    assert Fold(chunks[3:], NEVER).opening is None
+    chunks = [Chunk("a", n, n, 50, 1, first_record=[n, ts]) for n, ts in ((5, 3), (2, 40))]
+    chunks += [Chunk("b", 0, 0, 50, 1, first_record=[0, 30]), Chunk("c", 0, 0, NEVER, 0)]
+    assert Fold(chunks, NEVER).first_timestamp == 30
+    assert Fold(chunks[:2], NEVER).first_timestamp == 40
+    assert Fold(chunks[3:], NEVER).first_timestamp is None

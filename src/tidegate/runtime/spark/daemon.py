@@ -70,9 +70,11 @@ def _imported() -> bool:
         # spark.executor.pyspark.memory. Behind that bound a worker reserves only what it uses.
         pool = pa.default_memory_pool()
         pa.set_memory_pool(pa.system_memory_pool())
-        for module in MODULES:
-            import_module(module)
-        pa.set_memory_pool(pool)
+        try:
+            for module in MODULES:
+                import_module(module)
+        finally:
+            pa.set_memory_pool(pool)
     except Exception as error:  # noqa: BLE001 - whatever it is, a worker meets it at its first task and says so
         sys.stderr.write(f"tidegate: {error!r} before the first worker; workers import by themselves\n")
         return False

@@ -138,7 +138,7 @@ class Client:
 
     def _offsets(self, topics: Sequence[str], *, latest: bool) -> Offsets:
         kafka = _kafka()
-        last = time.monotonic() + (PATIENCE_S if self in _answered else ANSWER_S) - PAUSE_S
+        last = time.monotonic() + (PATIENCE_S if _brokers(self).answered else ANSWER_S) - PAUSE_S
         while True:
             try:
                 found = self._listed(topics, latest=latest)
@@ -155,7 +155,7 @@ class Client:
                 _admin.cache_clear()
                 time.sleep(PAUSE_S)
             else:
-                _answered.add(self)
+                _brokers(self).answered = True
                 return found
 
     def _listed(self, topics: Sequence[str], *, latest: bool) -> Offsets:
@@ -342,8 +342,17 @@ class _Consumer:
             self.trouble = f"librdkafka says: {error.str().rstrip('.')}"
 
 
-_answered: set[Client] = set()
-"""The clients to which the brokers have answered in this process."""
+@dataclass
+class _Brokers:
+    """The brokers of a client, and whether they have answered it in this process."""
+
+    servers: str
+    answered: bool = False
+
+
+@cache
+def _brokers(client: Client) -> _Brokers:
+    return _Brokers(client.servers)
 
 
 @cache

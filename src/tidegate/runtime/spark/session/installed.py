@@ -1,4 +1,4 @@
-"""What tidegate needs of the machine: Spark, Java, packages, the Kafka connector, and a Python for the workers."""
+"""Checks of the machine: Spark, Java, packages, the Kafka connector, and a Python for the workers."""
 
 from __future__ import annotations
 
