@@ -130,7 +130,7 @@ def _carried(op: Operation, branch: Stream, names: tuple[str, ...]) -> tuple[str
     return (*op.key, *op.input_columns(names), *op.other_columns(names))
 
 
-def as_spark_reads(entry: OperatorInput) -> OperatorInput:
+def with_types_of_spark(entry: OperatorInput) -> OperatorInput:
     """The input with the types as which Spark reads its columns: types do not differ in what may be null.
 
     Of `split` no text is null, and of a list in JSON each may be. Merged inputs have one type, and so have a checkpoint

@@ -25,11 +25,11 @@ from tidegate.runtime.spark.frames.names import check_apart, col
 from tidegate.runtime.spark.frames.public import public, public_names
 from tidegate.runtime.spark.inputs import (
     OperatorInput,
-    as_spark_reads,
     check_alike,
     observation,
     reading_stream,
     wall_clock,
+    with_types_of_spark,
 )
 from tidegate.runtime.spark.session import config
 from tidegate.runtime.spark.stateful_step import SparkStage
@@ -98,7 +98,7 @@ def _operate(
             *(step for output in op.all_outputs for step in output.steps),
         ]
     )
-    inputs = [as_spark_reads(_edge(op, edge, drains, tuning, observed)) for edge in node.edges]
+    inputs = [with_types_of_spark(_edge(op, edge, drains, tuning, observed)) for edge in node.edges]
     frame = inputs[0].frame
     streaming = is_streaming(frame)
     config.check(frame.sparkSession, streaming=streaming)
