@@ -64,10 +64,9 @@ def tables(draw: Any) -> Any:
 
 @contextmanager
 def one_by_one() -> Any:
-    patch = pytest.MonkeyPatch()
-    patch.setattr(sliding_batch, "applies", lambda *_: False)
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliding_batch, "applies", lambda *_: False)
+        yield
 
 
 def small(part: int) -> Tuning:
