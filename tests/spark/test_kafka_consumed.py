@@ -205,6 +205,32 @@ def test_a_topic_that_became_shorter_is_an_error_unless_that_is_said_to_be_well(
     topics(client, lossy=True).check_none_lost(offsets([10]), now)
 
 
+class Lagging:
+    """A client of brokers that name the partitions of their last answer, of 5 records each, and then all of them."""
+
+    def __init__(self, *named: int) -> None:
+        self._named = list(named)
+
+    def ends(self, topics: list[str]) -> Any:
+        return offsets([5] * self._named.pop(0))
+
+    def beginnings(self, topics: list[str]) -> Any:
+        return offsets([0] * 9)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_partition_that_a_broker_does_not_name_for_a_while_is_not_read_again(available_now: bool) -> None:
+    """The query has read partition 1, of which a broker that lags behind the others does not know yet."""
+    source = consumed.Consumed(StructType(), topics(Lagging(1, 2), lossy=not available_now), None, {})
+    read_before = offsets([3, 5])
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    logged = source.latestOffset(read_before, ReadAllAvailable())
+    assert read(source, read_before, logged) == [Span("t", 0, 3, 5)]
+    again = consumed.Consumed(StructType(), topics(Lagging(2)), None, {})
+    assert read(again, logged, again.latestOffset(logged, ReadMaxRows(9))) == []
+
+
 class Message:
     """A record of librdkafka's, of so many bytes, or a report of an error."""
 

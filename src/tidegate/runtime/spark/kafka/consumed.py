@@ -215,6 +215,7 @@ class Consumed(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._last is not None:
             # With availableNow, a partition that came after the query was started waits for the next query.
             end = {t: {n: min(at, of[n]) for n, at in end[t].items() if n in of} for t, of in self._last.items()}
+        end = with_unnamed(start, end)
         return shared(self._topics.known(start, end), end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -330,6 +331,17 @@ def _share(start: int, end: int, most: int, total: int) -> int:
     # In this order, as Spark does: the one partition of a topic gives `most` records, and not one less.
     part = most * ((end - start) / total)
     return start + (ceil(part) if part < 1 else floor(part))
+
+
+def with_unnamed(start: Offsets, end: Offsets) -> Offsets:
+    """`end`, with partitions that only `start` has: a broker that lags behind the others does not name them yet.
+
+    Without its offset such a partition would be new to the next batch, and all of its records would be read again.
+    """
+    return {
+        topic: {number: at for number, at in start.get(topic, {}).items() if at != LATEST and number not in of} | of
+        for topic, of in end.items()
+    }
 
 
 def assigned(found: Sequence[Span], tasks: int) -> list[list[Span]]:
