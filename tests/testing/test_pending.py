@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.kernel.inspect import pending as waits
+from tidegate.kernel.state.state import State
+from tidegate.kernel.upgrade import description
 from tidegate.spec.pending import together
 from tidegate.testing import TopologyTestDriver, Window
 
@@ -72,6 +75,19 @@ def test_the_partition_that_holds_it_back() -> None:
     pending = running.pending()
     assert pending.held_by == ("slow", 4_000)
     assert "Partition 'slow' holds stream time back: it has come to 4000 (" in str(pending)
+
+
+def test_an_idle_partition_holds_nothing_back_in_a_checkpoint_either() -> None:
+    """A checkpoint is read by its description alone."""
+    running = driver(partition="p", offset="o", stream_time="min_partition", idle_after="1 second")
+    running.pipe_batch([{"k": "A", "ts": 4_000, "p": "silent", "o": 0}, {"k": "A", "ts": 5_000, "p": "next", "o": 0}])
+    running.advance_wall_clock("2 seconds")
+    running.pipe_input({"k": "A", "ts": 9_000, "p": "next", "o": 1})
+    (store,) = running.state().stores
+    what, state = description.of(store), State.open(store)
+    assert what is not None
+    assert state is not None
+    assert waits.pending(what.layout, state).held_by == running.pending().held_by == ("next", 9_000)
 
 
 def test_under_another_clock_no_partition_holds_it_back() -> None:

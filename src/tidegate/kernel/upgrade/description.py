@@ -37,6 +37,7 @@ _WINDOWS: dict[str, Any] = {
 }
 _JOINS = {kind.__name__: kind for kind in JOINS}
 _FUNCTION = "s:0:0"
+_OF_CLOCK = ("idle_after_ms", "idle_advance_ms")
 
 
 def write(layout: Layout, state: State) -> None:
@@ -90,7 +91,7 @@ def read(frame: bytes) -> Described:
                 changes=op["changes"],
                 forwarded=op["forwarded"],
                 follows=op.get("follows"),
-                clock=Clock(idle_advance_ms=op.get("idle_advance_ms")),
+                clock=Clock(**{name: op.get(name) for name in _OF_CLOCK}),
             ),
             key=tuple(op["key"]),
             windows=None if op["windows"] is None else _WINDOWS[op["windows"][0]](**op["windows"][1]),
@@ -149,7 +150,7 @@ def _description(layout: Layout) -> tuple[dict[str, Any], list[pa.Table]]:
         "forwarded": op.stream.forwarded,
         "follows": op.follows,
         # Earlier versions did not say it.
-        **({} if op.stream.clock.idle_advance_ms is None else {"idle_advance_ms": op.stream.clock.idle_advance_ms}),
+        **{name: ms for name in _OF_CLOCK if (ms := getattr(op.stream.clock, name)) is not None},
         "windows": op.windows and [type(op.windows).__name__, asdict(op.windows)],
         "aggregations": [[name, _of_aggregation(aggregation)] for name, aggregation in op.aggregations],
         "emits": op.emits,
