@@ -83,6 +83,8 @@ def test_brokers_are_one_text(spark: SparkSession) -> None:
     """Of a list Spark made a text with brackets, and the query failed in Kafka's client."""
     with pytest.raises(tg.DefinitionTypeError, match=r"^`servers` is \['a:1', 'b:1'\]\. Use the brokers as one text"):
         tg.kafka.source(spark, ["a:1", "b:1"], "t", key="k", value=FIELDS)  # type: ignore[arg-type]
+    with pytest.raises(tg.DefinitionError, match=r"'kafka://b:1/t'\. .*: write 'b:1', and the topic as `topic`\."):
+        tg.kafka.source(spark, "SSL://a:1, kafka://b:1/t", "t", key="k", value=FIELDS)
 
 
 def test_a_port_is_a_whole_number(spark: SparkSession) -> None:

@@ -28,6 +28,9 @@ CONSUMER = {
 }
 """Settings of the consumer of Spark's connector (decision 0071)."""
 
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The security protocols of Kafka."""
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -87,11 +90,22 @@ class Subscription:
 
 
 def check_servers(servers: Any) -> None:
-    """Raise DefinitionTypeError unless the brokers are a text."""
+    """Raise DefinitionTypeError unless the brokers are a text, DefinitionError if one of them is an address of a topic.
+
+    Kafka's clients accept a security protocol in front of a broker (`SSL://host:port`), and differ in how they take
+    anything else.
+    """
     if not isinstance(servers, str) or not servers:
         raise DefinitionTypeError(
             f'`servers` is {in_one_line(servers)}. Use the brokers as one text, "host:port" with commas between them.'
         )
+    for broker in servers.split(","):
+        scheme, behind, host = broker.strip().partition("://")
+        if behind and scheme not in PROTOCOLS:
+            raise DefinitionError(
+                f"`servers` has the broker {broker.strip()!r}. A broker is a host and a port, without {scheme}:// and "
+                f"without a topic: write {host.partition('/')[0]!r}, and the topic as `topic`."
+            )
 
 
 def check_connector(spark: SparkSession) -> None:
