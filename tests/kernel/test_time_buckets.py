@@ -102,7 +102,7 @@ def buckets_of(driver: TopologyTestDriver) -> time_buckets.TimeBuckets:
     """The buckets of the first limit of a table of prices."""
     op = operation(table(SPILLING, 50, "stream", "first_update", windowed=False).node)
     schema = pa.schema({"k:k": pa.int64(), "v:v": pa.int64(), "ts": pa.int64()})
-    return time_limit._load(Layout(op, schema), driver.state().stores[0])[1]
+    return time_limit._Buffer.load(Layout(op, schema), driver.state().stores[0]).buckets
 
 
 def test_a_longer_limit_has_wider_buckets() -> None:

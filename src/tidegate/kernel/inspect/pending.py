@@ -32,14 +32,14 @@ def pending(layout: Layout, state: State) -> Pending:
     slowest = slowest_partition(layout, state) if state.partitions else None
     now = operator_of(layout).shown_time(state)
     return Pending(
-        layout.op.stream.name,
-        None if now == NEVER else now,
-        tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
-        len(found),
-        slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
-        tuple(_buffered(layout, state)),
-        _lookups(layout, state),
-        layout.op.follows,
+        name=layout.op.stream.name,
+        stream_time=None if now == NEVER else now,
+        waiting=tuple(sorted(waiting, key=lambda one: (one.leaves_at, one.window or (0, 0)))),
+        open_windows=len(found),
+        held_by=slowest if slowest is None or layout.op.joined is None else (_side(str(slowest[0])), slowest[1]),
+        limits=tuple(_buffered(layout, state)),
+        lookups=_lookups(layout, state),
+        follows=layout.op.follows,
     )
 
 
@@ -65,10 +65,10 @@ def _buffered(layout: Layout, state: State) -> Iterator[Buffered]:
     for output in layout.op.all_outputs:
         for number, limit in enumerate(output.limits):
             limited, clock = layout.of_limit(output, number), limit.how.clock
-            if (found := time_limit.first_due(limited, state.store)) is not None:
-                keys, first, shown = found
-                now, store = state.wall_clock if clock == "wall" else shown, limit.store if several else None
-                yield Buffered(clock, first[0][1], first[0][1] - now, keys, tuple(first), store)
+            if (held := time_limit.held_back(limited, state.store)) is not None:
+                _, due = held.first[0]
+                now, store = state.wall_clock if clock == "wall" else held.clock, limit.store if several else None
+                yield Buffered(clock, due, due - now, held.keys, tuple(held.first), store)
 
 
 def metrics(layout: Layout, state: State) -> dict[str, float]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,25 @@ class Entry:
     row: int
     prior: int
     size: int
+
+
+class Content(NamedTuple):
+    """The number of entries, and their bytes."""
+
+    records: int
+    size: int
+
+
+EMPTY = Content(0, 0)
+
+
+class Entries(NamedTuple):
+    """Entries as columns, in the order in which they leave; the fields of `Entry`."""
+
+    rows: Ints
+    priors: Ints
+    times: Ints
+    sizes: Ints
 
 
 class Waited:
@@ -116,8 +135,8 @@ class Bounded:
         """Whether the buffer exceeds its bound."""
         return bool(exceeds(self.bound, self.records, self.size))
 
-    def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """All entries, in the order in which they leave: (row, prior, time, size)."""
+    def entries(self) -> Entries:
+        """All entries."""
         # An entry that left and came back with the same time is there twice.
         mine = [here for here, _ in groupby(sorted(each for each in self._heap if self._is_current(*each)))]
         new = [self._entries[key] for *_, key in mine]
@@ -128,7 +147,7 @@ class Bounded:
         def merged(waited: Ints, attribute: Callable[[Entry], int]) -> Ints:
             return np.insert(waited, places, np.fromiter(map(attribute, new), np.int64, len(new)))
 
-        return (
+        return Entries(
             merged(rest, attrgetter("row")),
             merged(rest, attrgetter("prior")),
             merged(times, attrgetter("time")),

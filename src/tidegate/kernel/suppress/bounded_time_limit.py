@@ -58,10 +58,10 @@ def _one_by_one(layout: Layout, state: State, both: pa.Table, waited: int, clock
         leaving += buffer.advance(before)
         leaving += buffer.apply(row, now)
     leaving += buffer.advance(int(clocks[-1]))
-    at, first, times_of, sizes = buffer.waiting.entries()
     since, shown = np.array(buffer.evicted, np.int64).reshape(-1, 2).T
     evicted = Evicted(both.take(pa.array(leaving, pa.int64())), since, shown)
-    return within_bound.Outcome(evicted, buffer_entries.staying(both, at, first, times_of, sizes), buffer.waiting.most)
+    retained = buffer_entries.staying(both, buffer.waiting.entries())
+    return within_bound.Outcome(evicted, retained, buffer.waiting.most)
 
 
 class Updates:

@@ -20,6 +20,7 @@ from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import prior_values, strict_bound
+from tidegate.kernel.suppress.bounded_buffer import Entries
 from tidegate.kernel.suppress.suppression_metrics import SIZE
 from tidegate.kernel.suppress.time_buckets import waiting_since
 from tidegate.kernel.suppress.value_bytes import byte_sizes, comparable, of_one_row
@@ -68,11 +69,12 @@ def without_bound(layout: Layout, waiting: list[pa.Table]) -> list[pa.Table]:
     ]
 
 
-def staying(rows: pa.Table, at: Ints, first: Ints, since: Ints, sizes: Ints) -> pa.Table:
-    """The rows at `at` as entries, each with the prior value that the first row of its entry has."""
-    retained = waiting_since(rows.take(pa.array(at)), since).drop_columns([SIZE]).append_column(SIZE, pa.array(sizes))
+def staying(rows: pa.Table, entries: Entries) -> pa.Table:
+    """The rows of the entries that stay, each with the prior value that the first row of its entry has."""
+    retained = waiting_since(rows.take(pa.array(entries.rows)), entries.times)
+    retained = retained.drop_columns([SIZE]).append_column(SIZE, pa.array(entries.sizes))
     for name in prior_names(retained):
-        retained = with_column(retained, name, rows[name].take(pa.array(first)))
+        retained = with_column(retained, name, rows[name].take(pa.array(entries.priors)))
     return retained
 
 

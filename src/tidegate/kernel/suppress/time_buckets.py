@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -186,10 +186,25 @@ def _waits(meta: dict[str, Any]) -> list[int]:
     return np.diff(upto * meta["keys"] // max(int(upto[-1]), 1)).tolist()
 
 
+class Expired(NamedTuple):
+    """Rows that leave: their numbers, the step at which each leaves, and their buffer times (ms)."""
+
+    rows: Ints
+    steps: Ints
+    since: Ints
+
+
+class Retained(NamedTuple):
+    """Rows that go on waiting: their numbers, and their buffer times (ms)."""
+
+    rows: Ints
+    since: Ints
+
+
 def expire(
     code: Ints, step: Ints, since: Ints, clocks: Ints, limit_ms: int, restarts: bool
-) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints]]:
-    """The rows that leave (row, step at which it leaves, buffer time), and those that go on waiting (row, buffer time).
+) -> tuple[Expired, Retained]:
+    """The rows that leave, and those that go on waiting.
 
     code    a number per row, the same for rows of one key; the rows of a key are in order
     step    the step of each row in the batch; -1 for rows that waited before
@@ -207,31 +222,30 @@ def expire(
     first, last = first_of_run(code), last_of_run(code)
     if restarts:
         replaced_at = np.where(last, never, np.append(step[1:], never)[: len(code)])
-        expired = leaves_at < replaced_at
-        rest = last & ~expired
-        return (order[expired], leaves_at[expired], since[expired]), (order[rest], since[rest])
+        leaves = leaves_at < replaced_at
+        stays = last & ~leaves
+        return Expired(order[leaves], leaves_at[leaves], since[leaves]), Retained(order[stays], since[stays])
     # With a limit of 0 each row of the batch leaves as it comes: no need to follow the rows of a key one by one.
     alone = (step > 0) & (limit_ms == 0 and bool(np.all(leaves_at == np.maximum(step, 0))))
-    parts = [(np.flatnonzero(alone), leaves_at[alone], since[alone])]
-    waits: list[tuple[Ints, Ints]] = []
+    expired = [Expired(np.flatnonzero(alone), leaves_at[alone], since[alone])]
+    retained = [Retained(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     group = np.cumsum(first)
     place = group * (never + 2) + step + 1
     ends = np.flatnonzero(last) + 1
     at = np.flatnonzero(first & ~alone)
     while len(at):
-        leaves = leaves_at[at]
-        upto = np.searchsorted(place, group[at] * (never + 2) + leaves + 1, side="right") - 1
-        expired = leaves < never
-        parts.append((upto[expired], leaves[expired], since[at[expired]]))
-        waits.append((upto[~expired], since[at[~expired]]))
-        following = upto[expired] + 1
-        inside = following < ends[group[at[expired]] - 1]
+        upto = np.searchsorted(place, group[at] * (never + 2) + leaves_at[at] + 1, side="right") - 1
+        leaves = leaves_at[at] < never
+        expired.append(Expired(upto[leaves], leaves_at[at[leaves]], since[at[leaves]]))
+        retained.append(Retained(upto[~leaves], since[at[~leaves]]))
+        following = upto[leaves] + 1
+        inside = following < ends[group[at[leaves]] - 1]
         at = following[inside]
         at = at[~alone[at]]
-    rows, steps, sinces = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    waiting = np.concatenate([w[0] for w in waits]) if waits else np.zeros(0, np.int64)
-    waiting_times = np.concatenate([w[1] for w in waits]) if waits else np.zeros(0, np.int64)
-    return (order[rows], steps, sinces), (order[waiting], waiting_times)
+    gone, rest = (map(np.concatenate, zip(*parts, strict=True)) for parts in (expired, retained))
+    rows, steps, times = gone
+    waiting, waiting_times = rest
+    return Expired(order[rows], steps, times), Retained(order[waiting], waiting_times)
 
 
 def due_until(clock: int, limit_ms: int) -> int:

@@ -11,7 +11,8 @@ stream time on (`kernel.exchange.time_progress`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +54,8 @@ def suppress(
     """
     (limit,) = layout.op.all_limits
     how, wall = limit.how, limit.how.clock == "wall"
-    buffered, buckets, now = _load(layout, state.store)
+    buffer = _Buffer.load(layout, state.store)
+    buffered, buckets, now = buffer.entries, buffer.buckets, buffer.clock
     rows, times, clocks = _in_turn(layout, state, batch, rows, now, behind_limit=bool(earlier))
     now = int(clocks[-1])
     if end_of_input:
@@ -79,7 +81,7 @@ def suppress(
         retained, due = buffered.slice(0, 0), buckets.earliest()
     suppression_metrics.record_buffered(state, suppression_metrics.of_limit(retained, buckets), before)
     state.step_metrics |= {"suppression_emit": evicted.rows.num_rows, **suppression_metrics.overtime(how, evicted)}
-    _save(layout, state.store, retained, buckets, now)
+    _Buffer(retained, buckets, now).save(layout, state.store)
     if due is not None:
         state.due[limit.place] = later_ms(due, how.limit_ms), now
     wakes = wall and due is not None and due <= MAX_MS - how.limit_ms
@@ -105,7 +107,7 @@ def _in_turn(
         times = finds = np.full(rows.num_rows, now)
         end = now
     elif updates:
-        now = max(now, batch.newest_before)  # of a limit that the plan did not have before, or by another clock
+        now = max(now, batch.newest_before)  # the limit may be new in the plan, or have had another clock
         rows, finds = _as_time_passed(layout, batch, rows, now)
         times = ints(rows[TIMESTAMP])
         # Every record moves stream time: also records of other tasks, records without an update due to caching, and
@@ -149,20 +151,31 @@ def _clocks(now: int, before: Ints, after: Ints, end: int) -> Ints:
     return np.maximum.accumulate(np.concatenate([[now], steps, [end]]))[1:]
 
 
-def first_due(layout: Layout, store: Store) -> tuple[int, list[tuple[str, int]], int] | None:
-    """The number of keys held back; the first SHOWN of them, each with the time at which it leaves; the clock (ms).
+class HeldBack(NamedTuple):
+    """The keys that a limit holds back.
 
-    None if no key is held back.
+    keys   their number
+    first  the first SHOWN of them to leave, as text, each with the time at which it leaves (ms)
+    clock  the clock of the limit (ms)
     """
-    how, now = layout.op.limit, _load(layout, store)[2]
-    buffered = waiting(layout, store)
-    if not buffered.num_rows:
+
+    keys: int
+    first: list[tuple[str, int]]
+    clock: int
+
+
+def held_back(layout: Layout, store: Store) -> HeldBack | None:
+    """The keys that the limit holds back; None if there are none."""
+    how, buffer = layout.op.limit, _Buffer.load(layout, store)
+    rows = buffer.rows(layout)
+    if not rows.num_rows:
         return None
-    first = buffered.take(pc.sort_indices(buffered, sort_keys=[(BUFFER_TIME, "ascending")])[:SHOWN])
-    shown = [name for name in (*layout.op.key, START, END) if name in buffered.schema.names]
+    first = rows.take(pc.sort_indices(rows, sort_keys=[(BUFFER_TIME, "ascending")])[:SHOWN])
+    shown = [name for name in (*layout.op.key, START, END) if name in rows.schema.names]
     keys = [shown_key(row) for row in for_display(first.select(shown))]
     due = [later_ms(since, how.limit_ms) for since in ints(first[BUFFER_TIME]).tolist()]
-    return len(np.unique(result_keys.codes(layout, buffered))), list(zip(keys, due, strict=True)), now
+    count = len(np.unique(result_keys.codes(layout, rows)))
+    return HeldBack(count, list(zip(keys, due, strict=True)), buffer.clock)
 
 
 def shown_key(row: dict[str, Any]) -> str:
@@ -182,14 +195,7 @@ def holds_rows(store: Store, place: int) -> bool:
 
 def waiting(layout: Layout, store: Store) -> pa.Table:
     """The rows that are held back, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
-    buffered, buckets, *_ = _load(layout, store)
-    return _waiting(layout, buffered, buckets)
-
-
-def _waiting(layout: Layout, buffered: pa.Table, buckets: TimeBuckets) -> pa.Table:
-    parts = _newest(layout, buckets)
-    # A layout for reading has none of the steps in front of the limit, so an empty buffer of it has other columns.
-    return concat_tables([_rows(buffered), *parts]) if buffered.num_rows or not parts else concat_tables(parts)
+    return _Buffer.load(layout, store).rows(layout)
 
 
 def compact(layout: Layout, store: Store, *, restarts: bool) -> None:
@@ -197,45 +203,60 @@ def compact(layout: Layout, store: Store, *, restarts: bool) -> None:
 
     restarts  whether every update began the wait again so far; another `measured_from` counts from that time on
     """
-    buffered, buckets, now = _load(layout, store)
-    for number in buckets.logs:
-        buckets.replace(number, _last_of_keys(layout, buckets.read([number]), restarts))
-    _save(layout, store, buffered, buckets, now)
+    buffer = _Buffer.load(layout, store)
+    for number in buffer.buckets.logs:
+        buffer.buckets.replace(number, _last_of_keys(layout, buffer.buckets.read([number]), restarts))
+    buffer.save(layout, store)
 
 
 def empty(layout: Layout, store: Store) -> pa.Table:
     """Empty the buffer, as if no row had ever come. Returns the rows that were held back (`waiting`)."""
-    buffered, buckets, *_ = _load(layout, store)
-    rows = _waiting(layout, buffered, buckets)
-    buckets.forget(list(buckets.logs))
-    _save(layout, store, buffered.slice(0, 0), buckets, NEVER)
+    buffer = _Buffer.load(layout, store)
+    rows = buffer.rows(layout)
+    buffer.buckets.forget(list(buffer.buckets.logs))
+    _Buffer(buffer.entries.slice(0, 0), buffer.buckets, NEVER).save(layout, store)
     return rows
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """What is stored for a limit.
+
+    entries  entries of a bounded buffer, in the order in which they leave
+    buckets  the buckets of an unbounded buffer
+    clock    the clock of the limit behind the last batch (ms); NEVER before the first one
+    """
+
+    entries: pa.Table
+    buckets: TimeBuckets
+    clock: int
+
+    @classmethod
+    def load(cls, layout: Layout, store: Store) -> _Buffer:
+        (limit,), schema = layout.op.all_limits, layout.result_schema
+        frame, mine = store.get(limit_buffer(limit.place)), Section(store, limit_tables(limit.place))
+        none = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
+        if frame is None:
+            return cls(none, TimeBuckets(mine), NEVER)
+        meta, (entries,) = frames.decode(frames.SEGMENT, frame)
+        # Without entries the stored columns do not matter: an earlier plan may have had others.
+        return cls(entries if entries.num_rows else none, TimeBuckets.load(mine, meta), meta["stream_time"])
+
+    def save(self, layout: Layout, store: Store) -> None:
+        (limit,) = layout.op.all_limits
+        meta = {"stream_time": self.clock, **self.buckets.saved()}
+        store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, self.entries))
+
+    def rows(self, layout: Layout) -> pa.Table:
+        """The rows that wait, with the time from which the limit counts (`time_buckets.BUFFER_TIME`)."""
+        parts = _newest(layout, self.buckets)
+        # A layout for reading has none of the steps in front of the limit, so an empty buffer of it has other columns.
+        return concat_tables([_rows(self.entries), *parts] if self.entries.num_rows or not parts else parts)
 
 
 def _rows(buffered: pa.Table) -> pa.Table:
     """Entries of a bounded buffer as rows of a bucket."""
     return buffered.drop_columns([SIZE, *buffer_entries.prior_names(buffered)])
-
-
-def _load(layout: Layout, store: Store) -> tuple[pa.Table, TimeBuckets, int]:
-    """The entries of a bounded buffer in the order in which they leave, the buckets of an unbounded buffer, and the
-    clock so far (ms).
-    """
-    place, schema = layout.op.all_limits[0].place, layout.result_schema
-    frame, mine = store.get(limit_buffer(place)), Section(store, limit_tables(place))
-    none = schema.append(pa.field(BUFFER_TIME, pa.int64())).append(pa.field(SIZE, pa.int64())).empty_table()
-    if frame is None:
-        return none, TimeBuckets(mine), NEVER
-    meta, (entries,) = frames.decode(frames.SEGMENT, frame)
-    # Without entries the stored columns do not matter: an earlier plan may have had others.
-    return entries if entries.num_rows else none, TimeBuckets.load(mine, meta), meta["stream_time"]
-
-
-def _save(layout: Layout, store: Store, buffered: pa.Table, buckets: TimeBuckets, now: int) -> None:
-    """Store what `_load` gives."""
-    (limit,) = layout.op.all_limits
-    meta = {"stream_time": now, **buckets.saved()}
-    store.put(limit_buffer(limit.place), frames.encode(frames.SEGMENT, meta, buffered))
 
 
 def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: pa.Table, clocks: Ints) -> Evicted:
@@ -259,10 +280,10 @@ def _in_buckets(layout: Layout, buckets: TimeBuckets, buffered: pa.Table, rows: 
     codes = result_keys.codes(layout, both)
     expired, rest = expire(codes, steps, ints(both[BUFFER_TIME]), clocks, how.limit_ms, restarts)
     buckets.forget(due)
-    retained = waiting_since(both.take(pa.array(rest[0])), rest[1])
-    leaving = both.take(pa.array(expired[0]))
-    order = result_keys.in_order(layout, leaving, expired[2], expired[1])
-    evicted = Evicted(leaving.take(order), expired[2][order], clocks[expired[1][order]])
+    retained = waiting_since(both.take(pa.array(rest.rows)), rest.since)
+    leaving = both.take(pa.array(expired.rows))
+    order = result_keys.in_order(layout, leaving, expired.since, expired.steps)
+    evicted = Evicted(leaving.take(order), expired.since[order], clocks[expired.steps[order]])
     del waited, both, steps, codes, expired, rest, leaving  # the index needs their memory
     full += buckets.place(retained, result_keys.hashes(layout, retained), how.limit_ms, due)
     for number in dict.fromkeys(full):

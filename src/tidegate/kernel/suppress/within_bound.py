@@ -15,7 +15,7 @@ from tidegate.kernel.rows import result_keys
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import buffer_entries
-from tidegate.kernel.suppress.bounded_buffer import exceeds
+from tidegate.kernel.suppress.bounded_buffer import Entries, exceeds
 from tidegate.kernel.suppress.buffer_entries import Sizes
 from tidegate.kernel.suppress.suppression_metrics import SIZE, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, expire
@@ -46,25 +46,24 @@ def apply(layout: Layout, state: State, both: pa.Table, waited: int, clocks: Int
     step = np.concatenate([np.full(waited, -1), 2 * np.arange(both.num_rows - waited) + 1])
     restarts = how.measured_from == "latest_update"
     expired, rest = expire(codes, step, since, clocks, how.limit_ms, restarts)
-    (expired_rows, expired_steps, expired_since), (rest_rows, rest_since) = expired, rest
-    first, before = _in_turn(codes, np.concatenate([expired_rows, rest_rows]))
+    first, before = _in_turn(codes, np.concatenate([expired.rows, rest.rows]))
     sizes = _sizes(Sizes(layout, both), ints(both[SIZE].slice(0, waited)), first, before)
     new_rows = slice(waited, None)
     new = before[new_rows] < 0
     grown = sizes[new_rows] - np.where(new, 0, sizes[before[new_rows]])
     most = (
-        _most(waited, new.astype(np.int64), expired_steps, np.ones(len(expired_rows), np.int64)),
-        _most(int(sizes[:waited].sum()), grown, expired_steps, sizes[expired_rows]),
+        _most(waited, new.astype(np.int64), expired.steps, np.ones(len(expired.rows), np.int64)),
+        _most(int(sizes[:waited].sum()), grown, expired.steps, sizes[expired.rows]),
     )
     if exceeds(how.buffer.share(state.task, state.tasks), *most):
         return None
-    leaving = both.take(pa.array(expired_rows))
-    order = result_keys.in_order(layout, leaving, expired_since, expired_steps)
-    evicted = Evicted(leaving.take(order), expired_since[order], clocks[expired_steps[order]])
-    keys = both.select(result_keys.columns(layout)).take(pa.array(rest_rows))
-    at = np.asarray(result_keys.in_order(layout, keys, rest_since))
-    rows = rest_rows[at]
-    return Outcome(evicted, buffer_entries.staying(both, rows, first[rows], rest_since[at], sizes[rows]), most)
+    leaving = both.take(pa.array(expired.rows))
+    order = result_keys.in_order(layout, leaving, expired.since, expired.steps)
+    evicted = Evicted(leaving.take(order), expired.since[order], clocks[expired.steps[order]])
+    keys = both.select(result_keys.columns(layout)).take(pa.array(rest.rows))
+    at = np.asarray(result_keys.in_order(layout, keys, rest.since))
+    rows = rest.rows[at]
+    return Outcome(evicted, buffer_entries.staying(both, Entries(rows, first[rows], rest.since[at], sizes[rows])), most)
 
 
 def _in_turn(codes: Ints, last: Ints) -> tuple[Ints, Ints]:
