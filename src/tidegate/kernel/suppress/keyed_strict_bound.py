@@ -18,6 +18,7 @@ from tidegate.kernel.rows.closing import close_of_ends
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import prior_values, strict_bound
+from tidegate.kernel.suppress.bounded_buffer import Content
 from tidegate.kernel.suppress.value_bytes import total
 from tidegate.spec.windows import SessionWindows
 
@@ -49,7 +50,7 @@ def check(
     began: list[pa.Array],
     begins: Flags,
     closing_times: Ints,
-    aside: tuple[int, int],
+    unread: Content,
 ) -> pa.Table:
     """The entries after the batch; raises BufferFullError if there were too many entries or bytes after any record.
 
@@ -58,7 +59,7 @@ def check(
     began          the prior values of the updates' windows (`prior_values.of`)
     begins         whether each update makes its window again (`prior_values.begin_again`)
     closing_times  the stream time (ms) that decides which windows are closed for the record of each update
-    aside          number and bytes of the entries in buckets that were not read; none of them closes in this batch
+    unread         the entries of the buckets that were not read; none of them closes in this batch
     """
     names = prior_values.window_columns(layout)
     both = concat_tables([buffered.select(names), updates.select(names)])
@@ -75,7 +76,7 @@ def check(
         closes[:n], np.ones(n, np.int64), closes[n:], new[n:].astype(np.int64), closing_times
     )
     size = strict_bound.after_each(closes[:n], sizes[:n], closes[n:], change[n:], closing_times)
-    strict_bound.compare(layout, state, waits + aside[0], size + aside[1])
+    strict_bound.compare(layout, state, waits + unread.records, size + unread.size)
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # the last assignment stands
     deleted = np.concatenate([flags(buffered["deleted"]), flags(updates["deleted"])])
@@ -119,7 +120,7 @@ def _sizes(
     values = [pa.chunked_array([array(column) for column in columns]) for columns in zip(*tables, strict=True)]
     values = [array(column) for column in values]
     new, mine = total(values), slice(buffered.num_rows, None)
-    # The row of a window that was there replaces the row before; of a session only the tombstone replaces a row.
+    # An update of a window replaces the window's row before. In sessions only a tombstone replaces a row.
     as_it_began = strict_bound.same([value.take(pa.array(previous)) for value in values], began)
     old = np.where(goes_on & ~as_it_began, new[previous], 0)[mine]
     if isinstance(layout.op.windows, SessionWindows):

@@ -44,6 +44,7 @@ from tidegate.kernel.windows.stored_windows import Loaded, Opens, Part, StoredWi
 from tidegate.spec.windows import SessionWindows
 
 _Late = list[tuple[int, int, int]]
+"""(place of the record in its table, start, end) of each closed window that a record missed (ms)."""
 
 
 class KeyedWindows(Operator):
@@ -127,16 +128,16 @@ def _emitted(
 
 
 def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens: Opens) -> tuple[list[pa.Table], _Late]:
-    """The rows that the keys of a part emit, and its late records: (place in `part.records`, start, end)."""
+    """The rows that the keys of a part emit, and its late records, by their places in `part.records`."""
     loaded = part.load()
-    rows, updates, late, closing_times = _apply_records(layout, loaded, part.records, batch)
-    entries = loaded.entries
+    applied = _apply_records(layout, loaded, part.records, batch)
+    rows, updates, entries = applied.rows, applied.updates, loaded.entries
     if entries is not None:
         open_before = entries.filter(pa.array(ints(entries["end"]) >= opens.before))
         began = prior_values.of(layout, updates, batch.made)
         begins = prior_values.begin_again(layout, updates, batch.made)
         entries = keyed_strict_bound.check(
-            layout, state, open_before, updates, began, begins, closing_times, loaded.aside
+            layout, state, open_before, updates, began, begins, applied.closing_times, loaded.unread
         )
     out = [results.for_kind(layout, "updates", updates)] if layout.op.emits != "final" and updates.num_rows else []
     if layout.op.emits != "updates":
@@ -145,18 +146,29 @@ def _process_part(layout: Layout, state: State, batch: Batch, part: Part, opens:
         leaving = rows.filter(pa.array((ends < opens.after) & (ends >= opens.before)))
         out += [results.for_kind(layout, "final", leaving, layout.sorts)] if leaving.num_rows else []
     part.store(loaded, rows.filter(pa.array(kept(layout, rows, opens.after))), entries)
-    return out, late
+    return out, applied.late
 
 
-def _apply_records(
-    layout: Layout, loaded: Loaded, records: pa.Table | None, batch: Batch
-) -> tuple[pa.Table, pa.Table, _Late, Ints]:
-    """The windows after the batch, its updates, its late records, and the stream time that each update's record saw.
+@dataclass(frozen=True)
+class _Applied:
+    """The result of records.
 
-    Late records are (place in `records`, start, end of the closed window). Sets `batch.made`.
+    rows           the windows behind the records
+    updates        the windows that the records changed, in the order of emission
+    late           the late records
+    closing_times  the closing time of the record of each update (ms), if each record is applied by itself
     """
+
+    rows: pa.Table
+    updates: pa.Table
+    late: _Late
+    closing_times: Ints
+
+
+def _apply_records(layout: Layout, loaded: Loaded, records: pa.Table | None, batch: Batch) -> _Applied:
+    """Apply records to the windows of their keys. Sets `batch.made`."""
     if records is None:
-        return loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64)
+        return _Applied(loaded.rows, loaded.rows.slice(0, 0), [], np.zeros(0, np.int64))
     stored_codes, new = grouping.codes_of_tables(layout.keys, [loaded.rows, records])
     place = np.arange(len(new))
     touched = np.isin(stored_codes, new)
@@ -177,17 +189,14 @@ def _apply_records(
         mine, stored_codes = mine.filter(pa.array(at_once.rest_stored)), stored_codes[at_once.rest_stored]
         place = np.flatnonzero(at_once.rest)
         records, new = records.take(pa.array(place)), new[place]
-    rows, updates, late, closing_times = _one_by_one(layout, mine, stored_codes, records, new, batch)
+    rows, updates, late = _one_by_one(layout, mine, stored_codes, records, new, batch)
     rows = concat_tables([untouched, rows.select(untouched.schema.names)]) if untouched.num_rows else rows
     late = [(int(place[i]), start, end) for i, start, end in late]
+    closing_times = ints(records["closing_time"])[updates.record]
     if at_once is None:
-        return rows, updates.table, late, closing_times
-    return (
-        rows,
-        _in_order(layout, updates, place, at_once),
-        sorted(late + at_once.late, key=itemgetter(0)),
-        closing_times,
-    )
+        return _Applied(rows, updates.table, late, closing_times)
+    late = sorted(late + at_once.late, key=itemgetter(0))
+    return _Applied(rows, _in_order(layout, updates, place, at_once), late, closing_times)
 
 
 @dataclass(frozen=True)
@@ -200,8 +209,8 @@ class _Updates:
 
 def _one_by_one(
     layout: Layout, mine: pa.Table, stored_codes: Ints, records: pa.Table, new: Ints, batch: Batch
-) -> tuple[pa.Table, _Updates, _Late, Ints]:
-    """`_apply_records` for records that are applied one by one."""
+) -> tuple[pa.Table, _Updates, _Late]:
+    """The windows behind records that are applied one by one, their updates, and the late records."""
     aggregates: Aggregates = Functions(layout, mine, records) if layout.op.function else Lineage(layout, mine, records)
     counted = prior_values.counted(layout)
     every = layout.op.every_update or batch.single
@@ -214,7 +223,7 @@ def _one_by_one(
         began = prior_values_of_made(layout, aggregates, keys, updates)
         batch.made = MadeWindows(began, made_again(layout, keys, emitted))
     record = np.array([update.record for update in emitted], np.int64)
-    return rows, _Updates(aggregates.table(keys, emitted), record), late, ints(records["closing_time"])[record]
+    return rows, _Updates(aggregates.table(keys, emitted), record), late
 
 
 def _in_order(layout: Layout, updates: _Updates, place: Ints, at_once: sliding_batch.AtOnce) -> pa.Table:

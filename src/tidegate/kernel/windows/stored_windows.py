@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.operator import OpenWindows
 from tidegate.kernel.rows.layout import Layout
+from tidegate.kernel.suppress.bounded_buffer import EMPTY, Content
 from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import sliding
 from tidegate.spec.windows import SessionWindows
@@ -35,13 +36,13 @@ class Loaded:
     """All windows of some keys.
 
     entries    entries of a bounded buffer; None if there is no such buffer
-    aside      number and bytes of the buffer's entries that were not read
+    unread     the buffer's entries that were not read
     looked_at  of windows stored by key, the time at which each is looked at next (ms)
     """
 
     rows: pa.Table
     entries: pa.Table | None = None
-    aside: tuple[int, int] = (0, 0)
+    unread: Content = EMPTY
     looked_at: Ints | None = None
 
 

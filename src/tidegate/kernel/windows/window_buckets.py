@@ -23,6 +23,7 @@ from tidegate.kernel.state import hash_tree
 from tidegate.kernel.state.log_index import Log
 from tidegate.kernel.state.state import State
 from tidegate.kernel.suppress import keyed_strict_bound
+from tidegate.kernel.suppress.bounded_buffer import Content
 from tidegate.kernel.suppress.suppression_metrics import Buffered
 from tidegate.kernel.windows import sliding
 from tidegate.kernel.windows.stored_windows import Loaded, Opens, Parts, kept, no_windows
@@ -145,8 +146,8 @@ class WindowBuckets:
         if isinstance(self.layout.op.windows, SlidingWindows):
             rows = rows.filter(pa.array(kept(self.layout, rows, self.opens.before)))
         totals, read = self.state.logs.totals(), [self.state.logs.get(number) or Log() for number in numbers]
-        aside = (totals.waits - sum(log.waits for log in read), totals.counts - sum(log.counts for log in read))
-        return Loaded(rows, entries, aside)
+        unread = Content(totals.waits - sum(log.waits for log in read), totals.counts - sum(log.counts for log in read))
+        return Loaded(rows, entries, unread)
 
     def store(self, part: _Buckets, loaded: Loaded, rows: pa.Table, entries: pa.Table | None) -> None:
         """Replace the windows in the buckets of a part by `rows`."""
