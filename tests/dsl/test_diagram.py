@@ -137,9 +137,9 @@ def test_names_cannot_be_markup() -> None:
     ids=str,
 )
 def test_windows_are_to_scale(windows: Any, rows: list[list[tuple[int, int, str]]]) -> None:
-    drawn, _, _ = to_scale(windows)
     step = getattr(windows, "advance_ms", 0) // 1000
     expected = [[(start + n * step, length, kind) for start, length, kind in row] for n, row in enumerate(rows)]
+    drawn = to_scale(windows).rows
     assert [[(bar.start / 1000, bar.length / 1000, bar.kind) for bar in row] for row in drawn] == expected
 
 

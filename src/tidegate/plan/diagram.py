@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.instants import show_ms
 from tidegate.plan.nodes import (
@@ -67,10 +67,10 @@ def boxes_of(operators: Sequence[Operation]) -> list[Box]:
     found = _Boxes()
     for op in operators:
         inputs = tuple(
-            found.add(SOURCE, side.name, (f"key {_listed(side.key)}", f"time {side.timestamp}"))
+            found.add(Box(SOURCE, side.name, (f"key {_listed(side.key)}", f"time {side.timestamp}")))
             for side in op.sides or (op.stream,)
         )
-        found.add(OPERATOR, *_of_operation(op), inputs)
+        found.add(_of_operation(op), inputs)
     return found.listed
 
 
@@ -96,15 +96,9 @@ class _Boxes:
         self._shared: list[tuple[Table | Stream, int]] = []
         self._operations: list[tuple[Root, Operation]] = []
 
-    def add(
-        self,
-        kind: str,
-        title: str,
-        details: tuple[str, ...] = (),
-        windows: Windows | JoinWindows | None = None,
-        inputs: tuple[int, ...] = (),
-    ) -> int:
-        self.listed.append(Box(kind, title, details, windows, inputs))
+    def add(self, box: Box, inputs: tuple[int, ...] = ()) -> int:
+        """Add a box that reads `inputs`; returns its index."""
+        self.listed.append(replace(box, inputs=inputs))
         return len(self.listed) - 1
 
     def of(self, plan: Plan) -> int:
@@ -113,10 +107,11 @@ class _Boxes:
             # A suppression and outputs behind an aggregation decide what it emits.
             self._operations.append((root_of(plan), operation(plan)))
         if isinstance(plan, Outputs):
-            ends = [self.add(OUTPUT, f"output {name}", inputs=(self.of(one),)) for name, one in plan.named]
+            ends = [self.add(Box(OUTPUT, f"output {name}"), (self.of(one),)) for name, one in plan.named]
             return ends[-1]
         if isinstance(plan, LateRecords):
-            return self.add(STEP, "late records", ("whole, not taken by the operator",), inputs=(self.of(plan.parent),))
+            late = Box(STEP, "late records", ("whole, not taken by the operator",))
+            return self.add(late, (self.of(plan.parent),))
         # Several outputs, or both sides of a join, may use the same table: it is one operator and one box.
         for known, place in self._shared:
             if known is plan:
@@ -130,29 +125,26 @@ class _Boxes:
             return self._stream(plan)
         if isinstance(plan, Suppress):
             title = f"suppress {plan.how.name or ''}".rstrip()
-            return self.add(BUFFER, title, (str(plan.how),), inputs=(self.of(plan.parent),))
+            return self.add(Box(BUFFER, title, (str(plan.how),)), (self.of(plan.parent),))
         if isinstance(plan, MapFilter):
-            return self.add(STEP, str(plan.step), inputs=(self.of(plan.parent),))
+            return self.add(Box(STEP, str(plan.step)), (self.of(plan.parent),))
         if isinstance(plan, Join):
-            inputs = tuple(self._stream(side) for side in plan.sides)
-            return self.add(OPERATOR, *_of_join(plan), inputs)
+            return self.add(_of_join(plan), tuple(self._stream(side) for side in plan.sides))
         if isinstance(plan, Changelog):
             details = (f"key {_listed(plan.key)}", f"time {plan.stream.timestamp}")
-            return self.add(OPERATOR, f"table {plan.stream.name}", details, inputs=(self._stream(plan.stream),))
+            return self.add(Box(OPERATOR, f"table {plan.stream.name}", details), (self._stream(plan.stream),))
         op = next(op for root, op in self._operations if root is plan)
-        title, lines, windows = _aggregated(op, plan.materialized.name or op.name)
-        return self.add(OPERATOR, title, lines, windows, (self._stream(plan.stream),))
+        return self.add(_aggregated(op, plan.materialized.name or op.name), (self._stream(plan.stream),))
 
     def _stream(self, stream: Stream) -> int:
         if stream.table is not None:
             place = self.of(stream.table)
         elif stream.sources:
-            inputs = tuple(self._stream(source) for source in stream.sources)
-            place = self.add(STEP, "merge", inputs=inputs)
+            place = self.add(Box(STEP, "merge"), tuple(self._stream(source) for source in stream.sources))
         else:
             place = self._source(stream)
         for step in stream.steps:
-            place = self.add(STEP, str(step), inputs=(place,))
+            place = self.add(Box(STEP, str(step)), (place,))
         return place
 
     def _source(self, stream: Stream) -> int:
@@ -160,30 +152,31 @@ class _Boxes:
         clock = tuple(f"clock {line}" for line in stream.clock.lines())
         details = (f"key {_listed(stream.key)}", f"time {stream.timestamp}", order, *clock)
         box = Box(SOURCE, stream.name, details)
-        return self.listed.index(box) if box in self.listed else self.add(SOURCE, box.title, box.details)
+        return self.listed.index(box) if box in self.listed else self.add(box)
 
 
-def _of_operation(op: Operation) -> tuple[str, tuple[str, ...], Windows | JoinWindows | None]:
+def _of_operation(op: Operation) -> Box:
     if op.joined is not None:
         windows = op.joined.windows if isinstance(op.joined, StreamStream) else None
-        return f"join {op.name}", _how(op.joined), windows
+        return Box(OPERATOR, f"join {op.name}", _how(op.joined), windows)
     if not op.aggregations:
-        return f"table {op.name}", (f"key {_listed(op.key)}",), None
+        return Box(OPERATOR, f"table {op.name}", (f"key {_listed(op.key)}",))
     return _aggregated(op, op.name)
 
 
-def _aggregated(op: Operation, name: str) -> tuple[str, tuple[str, ...], Windows | None]:
+def _aggregated(op: Operation, name: str) -> Box:
     columns = tuple(f"{column} = {how}" for column, how in op.aggregations)
     by = (f"by {_listed(op.key)}",)
     emits = {"final": "emits each window once, when it closes", "updates": "emits updates"}
     title = "aggregate" if name == "aggregate" else f"aggregate {name}"
-    return title, (*columns, *by, emits.get(op.emits, "emits updates and final rows")), op.windows
+    details = (*columns, *by, emits.get(op.emits, "emits updates and final rows"))
+    return Box(OPERATOR, title, details, op.windows)
 
 
-def _of_join(join: Join) -> tuple[str, tuple[str, ...], JoinWindows | None]:
+def _of_join(join: Join) -> Box:
     windows = join.joined.windows if isinstance(join.joined, StreamStream) else None
     clock = tuple(f"clock {line}" for line in join.clock.lines())
-    return f"join {join.name}", (*_how(join.joined), f"by {_listed(join.key)}", *clock), windows
+    return Box(OPERATOR, f"join {join.name}", (*_how(join.joined), f"by {_listed(join.key)}", *clock), windows)
 
 
 def _how(joined: Joined) -> tuple[str, ...]:

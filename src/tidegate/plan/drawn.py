@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
+from typing import NamedTuple
 
 from tidegate.drawing.style import FONT, variables
 from tidegate.drawing.svg import CHARACTER, HATCH, LINE, STYLE, Bar, bars, text
@@ -63,33 +64,47 @@ def drawing(listed: Sequence[Box], title: str, description: str) -> str:
     )
 
 
-def to_scale(windows: Windows | JoinWindows) -> tuple[list[list[Bar]], tuple[float, str] | None, str]:
-    """Bars of windows with their grace, in rows; a marked instant with its name, or None; the drawing in words."""
+class Scale(NamedTuple):
+    """A drawing of windows to scale.
+
+    rows   the bars of windows with their grace
+    mark   a marked instant with its name
+    words  the drawing in words
+    """
+
+    rows: list[list[Bar]]
+    mark: tuple[float, str] | None
+    words: str
+
+
+def to_scale(windows: Windows | JoinWindows) -> Scale:
+    """The drawing of windows."""
     grace = windows.grace_ms
     late = f"; hatched, the grace of {show_ms(grace)}" if grace else "; no grace"
     if isinstance(windows, TimeWindows):
         size, advance = windows.size_ms, windows.advance_ms
         rows = [_row(number * advance, size, grace) for number in range(2 if advance == size else MOST_ROWS)]
         every = "" if advance == size else f", one every {show_ms(advance)}"
-        return rows, None, f"windows of {show_ms(size)}{every}{late}"
+        return Scale(rows, None, f"windows of {show_ms(size)}{every}{late}")
     if isinstance(windows, SlidingWindows):
         size = windows.time_difference_ms
-        return [_row(0, size, grace)], (size, "record"), f"{show_ms(size)} up to a record{late}"
+        return Scale([_row(0, size, grace)], (size, "record"), f"{show_ms(size)} up to a record{late}")
     if isinstance(windows, SessionWindows):
         gap = windows.inactivity_gap_ms
         session = [Bar(0, gap, "window"), Bar(gap, gap, "gap"), *_graced(2 * gap, grace)]
-        return [session], (gap, "last record"), f"a session, and dashed the gap of {show_ms(gap)} that ends it{late}"
+        words = f"a session, and dashed the gap of {show_ms(gap)} that ends it{late}"
+        return Scale([session], (gap, "last record"), words)
     if isinstance(windows, JoinWindows):
         record = max(windows.before_ms, 0)
         rows = [_row(record - windows.before_ms, windows.before_ms + windows.after_ms, grace)]
         reach = f"{show_ms(windows.before_ms)} before to {show_ms(windows.after_ms)} after"
-        return rows, (record, "left record"), f"partners from {reach} a left record{late}"
+        return Scale(rows, (record, "left record"), f"partners from {reach} a left record{late}")
     if isinstance(windows, BatchWindows):
         size = windows.size_ms
         listed = [[Bar(number * size, size, "window" if number else "gap")] for number in range(2)]
-        return listed, None, f"batches of {show_ms(size)}; one ends when a later one begins"
+        return Scale(listed, None, f"batches of {show_ms(size)}; one ends when a later one begins")
     assert isinstance(windows, UnlimitedWindows)
-    return [[Bar(0, 1, "window", open=True)]], None, "one window without an end"
+    return Scale([[Bar(0, 1, "window", open=True)]], None, "one window without an end")
 
 
 def _row(start: int, size: int, grace: int) -> list[Bar]:
@@ -136,13 +151,13 @@ def _across(row: list[_Placed]) -> float:
 
 def _sized(box: Box) -> _Placed:
     lines = [line for detail in box.details for line in wrap(detail, _WIDEST) or [""]]
-    lines += [] if box.windows is None else wrap(to_scale(box.windows)[2], _WIDEST)
+    lines += [] if box.windows is None else wrap(to_scale(box.windows).words, _WIDEST)
     titles = wrap(box.title, _WIDEST) or [""]
     wide = max(*(len(line) * 1.15 for line in titles), *map(len, lines), 0) * CHARACTER + 2 * _PAD
     high = (len(titles) + len(lines)) * LINE + 2 * _PAD - 4
     if box.windows is not None:
-        rows, mark, _ = to_scale(box.windows)
-        wide, high = max(wide, 300), high + len(rows) * LINE + (22 if mark else 8)
+        scale = to_scale(box.windows)
+        wide, high = max(wide, 300), high + len(scale.rows) * LINE + (22 if scale.mark else 8)
     return _Placed(box, [*titles, "", *lines], wide, high)
 
 
@@ -159,8 +174,8 @@ def _box(one: _Placed) -> str:
         drawn.append(text(x, y, line, bold=title, quiet=not title))
         y += LINE
     if one.box.windows is not None:
-        rows, mark, _ = to_scale(one.box.windows)
-        drawn.append(bars(rows, x, y - 6, one.wide - 2 * _PAD - 10, mark))
+        scale = to_scale(one.box.windows)
+        drawn.append(bars(scale.rows, x, y - 6, one.wide - 2 * _PAD - 10, scale.mark))
     return "".join(drawn)
 
 
