@@ -60,17 +60,18 @@ def choose(tally: Tally, target: float) -> Choice:
     shares = _shares(late, among, grace)
     test = int(among[CHOSEN_ON:].sum())
     later = sum(counts.above(grace) for counts in late[CHOSEN_ON:])
-    bounds = _bounds_of_share(shares[CHOSEN_ON:], among[CHOSEN_ON:])
+    tested_low, tested_high = _bounds_of_share(shares[CHOSEN_ON:], among[CHOSEN_ON:])
     return Choice(
-        grace,
-        enough,
-        low,
-        high,
-        known.above(grace) / max(size, 1),
-        later / test if test else None,
-        *bounds,
-        known.above(enough),
-        _drift(late, among),
+        grace=grace,
+        enough=enough,
+        low=low,
+        high=high,
+        share=known.above(grace) / max(size, 1),
+        tested=later / test if test else None,
+        tested_low=tested_low,
+        tested_high=tested_high,
+        beyond=known.above(enough),
+        drift=_drift(late, among),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,16 +44,16 @@ def advise_table(question: Question, records: Any) -> Advice:
     """
     table = as_table(records)
     recorded = Recorded.of(question, table)
-    rows, key_rows, keys, gaps, waited, guard = in_order_of(question, recorded)
-    names = recorded.partitions
-    tally = lateness(question.windows, rows, question.exact)
-    tally.number("with_slowest", int(rows.seen.slowest is not None))
-    found = Found(question, recorded.skipped, tally, names, guard, gaps, waited)
+    read = InOrder.of(question, recorded)
+    records = read.records
+    tally = lateness(question.windows, records, question.exact)
+    tally.number("with_slowest", int(records.seen.slowest is not None))
+    found = Found(question, recorded.skipped, tally, recorded.partitions, read.guard, read.gaps, read.waited)
     choice = found.choice()
-    graces = found.graces(choice)
-    exact = np.array(graces, np.int64)
-    points = RunningMax.of(rows.seen.largest, rows.wall)
-    results = of_keys(question, key_rows, (rows.key, keys), rows.ts, rows.seen.largest, points, exact)
+    graces = np.array(found.graces(choice), np.int64)
+    points = RunningMax.of(records.seen.largest, records.wall)
+    key = records.key, read.keys
+    results = of_keys(question, read.rows, key, records.ts, records.seen.largest, points, graces)
     return found.advice(choice, results)
 
 
@@ -138,30 +139,46 @@ def _sample_state(tally: Tally, layout: Layout, rows: pa.Table) -> None:
     tally.number("state_bytes", merged.nbytes)
 
 
-def in_order_of(
-    question: Question, recorded: Recorded
-) -> tuple[Records, pa.Table, Keys, Counts | None, int, int | None]:
-    """The records in the order in which they are read; their columns, the keys, the gaps between arrivals (ms), the
-    number of records that waited for a smaller offset, and the guard (ms).
+@dataclass(frozen=True)
+class InOrder:
+    """A recording in the order in which its records are read.
+
+    rows    the columns of the records
+    keys    the keys by number
+    gaps    the gaps between arrivals (ms); None without arrivals
+    waited  the number of records that waited for a smaller offset
+    guard   the guard of `guard_of` (ms)
     """
-    arrived = recorded.arrived
-    ready, waited = delivered(arrived)
-    batch = batches(ready, question.trigger_ms, len(arrived.ts))
-    order = in_order(batch, arrived)
-    arrived, batch = arrived.take(order), batch[order]
-    ready = None if ready is None else ready[order]
-    guard = None if ready is None else guard_of([int((arrived.ts > ready + ms).sum()) for ms in GUARDS_MS], len(batch))
-    future = None if guard is None or ready is None else arrived.ts > ready + guard
-    partitions = len(recorded.partitions)
-    slowest = 1 < partitions <= MOST_PARTITIONS and ready is not None
-    seen, _ = see(arrived.ts, arrived.partition, batch, Times.at_start(partitions), future=future, slowest=slowest)
-    wall = None if ready is None else wall_of(batch, ready, question.trigger_ms)
-    part = parts(np.arange(len(batch)), len(batch))
-    rows = recorded.rows.take(pa.array(order))
-    key, names = numbered_keys(rows)
-    records = Records(key, arrived.ts, arrived.partition, part, seen, future, wall)
-    gaps = None if ready is None else Counts.of(ints(pa.array(np.diff(np.sort(ready)))))
-    return records, rows, names, gaps, waited, guard
+
+    records: Records
+    rows: pa.Table
+    keys: Keys
+    gaps: Counts | None
+    waited: int
+    guard: int | None
+
+    @classmethod
+    def of(cls, question: Question, recorded: Recorded) -> InOrder:
+        arrived = recorded.arrived
+        ready, waited = delivered(arrived)
+        batch = batches(ready, question.trigger_ms, len(arrived.ts))
+        order = in_order(batch, arrived)
+        arrived, batch = arrived.take(order), batch[order]
+        ready = None if ready is None else ready[order]
+        guard = future = None
+        if ready is not None:
+            guard = guard_of([int((arrived.ts > ready + ms).sum()) for ms in GUARDS_MS], len(batch))
+            future = None if guard is None else arrived.ts > ready + guard
+        partitions = len(recorded.partitions)
+        slowest = 1 < partitions <= MOST_PARTITIONS and ready is not None
+        seen, _ = see(arrived.ts, arrived.partition, batch, Times.at_start(partitions), future=future, slowest=slowest)
+        wall = None if ready is None else wall_of(batch, ready, question.trigger_ms)
+        part = parts(np.arange(len(batch)), len(batch))
+        rows = recorded.rows.take(pa.array(order))
+        key, keys = numbered_keys(rows)
+        records = Records(key, arrived.ts, arrived.partition, part, seen, future, wall)
+        gaps = None if ready is None else Counts.of(ints(pa.array(np.diff(np.sort(ready)))))
+        return cls(records, rows, keys, gaps, waited, guard)
 
 
 def wall_of(batch: Ints, ready: Ints, trigger_ms: int | None) -> Ints:

@@ -96,7 +96,18 @@ def _sliding(d: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
     # A record reads windows up to 2 d before it. The windows of another record reach up to d further.
     part = _parts(key, ts, min(2 * d + 1, MAX_MS))
     # With this grace no record finds the earliest of its windows closed.
-    return Complete(order, of_key, start, end, low, high, first, last, part, _most(part, seen - np.maximum(ts, d)))
+    return Complete(
+        order=order,
+        key=of_key,
+        start=start,
+        end=end,
+        low=low,
+        high=high,
+        first=first,
+        last=last,
+        part=part,
+        needed=_most(part, seen - np.maximum(ts, d)),
+    )
 
 
 def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complete:
@@ -109,7 +120,18 @@ def _sessions(gap: int, order: Ints, key: Ints, ts: Ints, seen: Ints) -> Complet
     joins = np.flatnonzero(part[1:] == part[:-1])
     later = np.maximum(closing[joins + 1], closing[joins])
     np.maximum.at(needed, part[joins], later - ts[joins])
-    return Complete(order, key[low], ts[low], ts[high - 1], low, high, part, part + 1, part, needed)
+    return Complete(
+        order=order,
+        key=key[low],
+        start=ts[low],
+        end=ts[high - 1],
+        low=low,
+        high=high,
+        first=part,
+        last=part + 1,
+        part=part,
+        needed=needed,
+    )
 
 
 def pairs_of(windows: AdvisedWindows, key: Ints, ts: Ints) -> Ints:
@@ -211,12 +233,12 @@ class _Sessions:
 
 def _joined(ts: int, need: int, met: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
     """The sessions of a record at `ts` for all graces from `need` on, merged with the sessions `met`."""
-    bounds = sorted({need, *(one[0] for one in met), *(one[1] for one in met)} - {MAX_MS})
+    bounds = sorted({need, *(low for low, *_ in met), *(high for _, high, *_ in met)} - {MAX_MS})
     found: list[tuple[int, int, int, int]] = []
     for low, high in zip(bounds, [*bounds[1:], MAX_MS], strict=True):
-        mine = [one for one in met if one[0] <= low < one[1]]
-        start = min([ts, *(one[2] for one in mine)])
-        end = max([ts, *(one[3] for one in mine)])
+        mine = [(start, end) for first, behind, start, end in met if first <= low < behind]
+        start = min([ts, *(start for start, _ in mine)])
+        end = max([ts, *(end for _, end in mine)])
         if found and found[-1][2:] == (start, end):
             found[-1] = (found[-1][0], high, start, end)
         else:

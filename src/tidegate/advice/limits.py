@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.advice.counts import Counts
-from tidegate.advice.here import in_order_of
+from tidegate.advice.here import InOrder
 from tidegate.advice.keys import numbered_keys
 from tidegate.advice.question import Question, several
 from tidegate.advice.recorded import Recorded
@@ -175,10 +175,11 @@ def question(
 def advise_updates(asked: LimitQuestion, records: pa.Table) -> LimitAdvice:
     """The advice about an Arrow table. Raises the errors of `Recorded.of`."""
     recorded = Recorded.of(asked.about, records)
-    came, rows, *_ = in_order_of(asked.about, recorded)
-    now = np.maximum.accumulate(came.ts)
+    read = InOrder.of(asked.about, recorded)
+    ts = read.records.ts
+    now = np.maximum.accumulate(ts)
     before = np.concatenate((np.full(1, NEVER), now))[:-1]
-    updates = Updates.of(asked.windows, Taken(np.arange(len(now)), came.ts, before, now), _ranks(rows))
+    updates = Updates.of(asked.windows, Taken(np.arange(len(now)), ts, before, now), _ranks(read.rows))
     costs = []
     for limit in sorted(set(asked.limits or usual(Counts.of(updates.between)))):
         costs.append(_without_bound(updates, limit, Reached.of(now, np.arange(len(now)))))
@@ -277,8 +278,8 @@ def _windows_of(windows: TimeWindows, ts: Ints, now: Ints) -> tuple[Ints, Ints]:
     first = panes.first_window(pane)
     many = (panes.last_window(pane) - first) // windows.advance_ms + 1
     record, start = np.repeat(np.arange(len(ts)), many), expanded(first, many, windows.advance_ms)
-    taken = np.asarray(windows.close_ms(start), np.int64) > now[record]  # type: ignore[arg-type]
-    return record[taken], start[taken]
+    is_open = start >= panes.first_open(now)[record]
+    return record[is_open], start[is_open]
 
 
 def _ranks(rows: pa.Table) -> Ints:
@@ -346,8 +347,9 @@ def _without_bound(updates: Updates, limit: int, reached: Reached) -> LimitCost:
 
 
 def _cost(updates: Updates, limit: int, bound: int) -> LimitCost:
-    waits, early, waiting, most = _taken(updates, limit, bound)
-    return cost_of(limit, bound, Counts.of(np.array(waits, np.int64)), early, waiting, most, len(updates.name))
+    found = _simulated(updates, limit, bound)
+    waits = Counts.of(np.array(found.waits, np.int64))
+    return cost_of(limit, bound, waits, found.early, found.waiting, found.most, len(updates.name))
 
 
 def cost_of(
@@ -355,22 +357,35 @@ def cost_of(
 ) -> LimitCost:
     """The cost of a limit, from the waits of rows and their numbers."""
     return LimitCost(
-        limit,
-        bound,
-        waits.total,
-        early,
-        waiting,
-        1 - (waits.total + waiting) / max(updates, 1),
-        waits.median(),
-        waits.quantile(0.95) if waits.total else None,
-        most,
+        limit=limit,
+        max_records=bound,
+        rows=waits.total,
+        early=early,
+        waiting=waiting,
+        saved=1 - (waits.total + waiting) / max(updates, 1),
+        wait=waits.median(),
+        wait_p95=waits.quantile(0.95) if waits.total else None,
+        most=most,
     )
 
 
-def _taken(updates: Updates, limit: int, bound: int) -> tuple[list[int], int, int, int]:
-    """The waits of rows that left (ms), the number that left because the buffer was full, the number that wait at the
-    end, and the most rows that waited at once.
+class _Simulated(NamedTuple):
+    """What a bounded buffer did.
+
+    waits    the waits of rows that left (ms)
+    early    the number of rows that left because the buffer was full
+    waiting  the number of rows that wait at the end
+    most     the most rows that waited at once
     """
+
+    waits: list[int]
+    early: int
+    waiting: int
+    most: int
+
+
+def _simulated(updates: Updates, limit: int, bound: int) -> _Simulated:
+    """Updates, one by one, in front of a bounded buffer."""
     buffer: set[int] = set()
     oldest: list[tuple[int, int]] = []
     waits: list[int] = []
@@ -393,4 +408,4 @@ def _taken(updates: Updates, limit: int, bound: int) -> tuple[list[int], int, in
         while len(buffer) > bound:
             pop(now)
             early += 1
-    return waits, early, len(buffer), min(most, bound)
+    return _Simulated(waits, early, len(buffer), min(most, bound))

@@ -217,7 +217,18 @@ def advice_of(sides: Partners, many: tuple[int, int], skipped: dict[str, dict[st
         )
         for width in wide
     ]
-    return JoinAdvice(*many, skipped, float(target), sides.nearest.total, before, after, costs, sides)
+    left, right = many
+    return JoinAdvice(
+        left=left,
+        right=right,
+        skipped=skipped,
+        target=float(target),
+        partnered=sides.nearest.total,
+        before=before,
+        after=after,
+        costs=costs,
+        _sides=sides,
+    )
 
 
 def question(key: str | Sequence[str], timestamp: str, **order: Any) -> Question:

@@ -95,18 +95,18 @@ class Question:
         if arrival is not None:
             check_column(arrival, "arrival")
         made = cls(
-            keys,
-            timestamp,
-            windows,
-            partition,
-            offset,
-            arrival,
-            trigger_ms,
-            graces_ms,
-            aggregates,
-            alert,
-            float(target),
-            isinstance(windows, SlidingWindows),
+            key=keys,
+            timestamp=timestamp,
+            windows=windows,
+            partition=partition,
+            offset=offset,
+            arrival=arrival,
+            trigger_ms=trigger_ms,
+            graces_ms=graces_ms,
+            aggregates=aggregates,
+            alert=alert,
+            target=float(target),
+            skips_null_values=isinstance(windows, SlidingWindows),
         )
         _ = made.operation
         return made
