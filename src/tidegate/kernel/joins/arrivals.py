@@ -102,35 +102,60 @@ def with_progress(
     sides = [batch.side(side) for side in (LEFT, RIGHT)]
     found = [_in_order(one, positions=True) for one in sides]
     points = [one.running_max_points() for one in sides]
-    # Records and points of time progress together; a point comes before its record, and so before records that see it.
-    parts = [
-        *((one.arrival_times, side != first, one.at, np.ones(len(one.at), bool)) for side, one in enumerate(found)),
-        *((p.arrival_times, side != first, p.order, np.zeros(len(p.order), bool)) for side, p in enumerate(points)),
-    ]
-    sizes = [len(part[0]) for part in parts]
-    whole = np.concatenate([part[2] for part in parts])
-    keys = (
-        np.arange(len(whole)),
-        np.concatenate([part[3] for part in parts]),
-        whole[:, 1],
-        whole[:, 0],
-        np.repeat([part[1] for part in parts], sizes),
-        np.concatenate([part[0] for part in parts]),
+    places = _places(
+        [
+            *(_Run(one.arrival_times, one.at, side != first, is_record=True) for side, one in enumerate(found)),
+            *(_Run(one.arrival_times, one.order, side != first, is_record=False) for side, one in enumerate(points)),
+        ]
     )
-    places = np.empty(len(whole), np.int64)
-    places[np.lexsort(keys)] = np.arange(len(whole))
-    of_left, of_right, at_left, at_right = np.split(places, np.cumsum(sizes)[:-1])
+    of_left, of_right, at_left, at_right = places
     arrivals = _arrived(layout, found[LEFT], of_left), _arrived(layout, found[RIGHT], of_right)
     of_stream = points[LEFT].times
     if batch.streams_time is not None:
         of_stream = np.append(
             np.minimum(of_stream, batch.streams_time.ceilings[points[LEFT].chunks]), batch.streams_time.after
         )
-        at_left = np.append(at_left, len(whole))
+        at_left = np.append(at_left, sum(map(len, places)))
     return arrivals, (
         _progress(before[LEFT], at_left, of_stream),
         _progress(before[RIGHT], at_right, points[RIGHT].times),
     )
+
+
+class _Run(NamedTuple):
+    """Records of a side, or points at which its largest timestamp grows, in order.
+
+    times      arrival times (ms)
+    at         (partition, offset) of each
+    second     whether the other side comes first
+    is_record  whether these are records
+    """
+
+    times: Ints
+    at: Ints
+    second: bool
+    is_record: bool
+
+
+def _places(runs: list[_Run]) -> list[Ints]:
+    """The places of each run in the order of all.
+
+    A point comes before its record, and so before records that see it.
+    """
+    sizes = [len(run.times) for run in runs]
+    at = np.concatenate([run.at for run in runs])
+    order = np.lexsort(
+        (
+            np.repeat([run.is_record for run in runs], sizes),
+            at[:, 1],
+            at[:, 0],
+            np.repeat([run.second for run in runs], sizes),
+            np.concatenate([run.times for run in runs]),
+        )
+    )
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return np.split(places, np.cumsum(sizes)[:-1])
 
 
 def _progress(before: int, places: Ints, times: Ints) -> Progress:

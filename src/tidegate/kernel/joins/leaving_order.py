@@ -82,6 +82,6 @@ def in_leaving_order(parts: list[Part]) -> pa.Table:
     if keys:
         order = ints(by_columns(by.select(names)))
     else:
-        # Pairs have no side; they are no rows of records that close.
+        # Only rows of closing records have a side; for pairs it is null.
         order = by_several([ints(pc.fill_null(by[name], 0)) for name in names])
     return in_one_piece([rows for rows, _ in parts], order)

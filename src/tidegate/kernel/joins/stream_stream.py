@@ -186,7 +186,7 @@ class StreamStreamJoin(JoinOperator):
                 staying[side].add(sides[side], closed.after)
             del arrivals, sides  # before the next records are decoded
         if self._orders and not self.layout.sorts:
-            # Of their keys come at most rows of other records of their side that close, behind them.
+            # Other rows of the same keys come at most from closing records of the same side, and behind these rows.
             clock = np.zeros(0, np.int64), 1
         for side in preserved if not self._once else ():
             for one in self._closing(open_records[side], staying[side], side, closed):
@@ -247,14 +247,14 @@ class StreamStreamJoin(JoinOperator):
         """Records of earlier batches, with arrivals from `first` on."""
         layout, count = self.layout, len(times)
         records = Records(
-            as_schema(conformed(rows, side_columns(layout, side)), layout.of_side(side).schema),
-            layout.keys,
-            hashes,
-            times,
-            first + np.arange(count),
-            np.broadcast_to(-1, count),
-            np.broadcast_to(True, count),
-            self._joined.windows.close_ms(side, 0),
+            rows=as_schema(conformed(rows, side_columns(layout, side)), layout.of_side(side).schema),
+            keys=layout.keys,
+            hashes=hashes,
+            times=times,
+            arrived=first + np.arange(count),
+            closing_times=np.broadcast_to(-1, count),
+            keyed=np.broadcast_to(True, count),
+            reach_ms=self._joined.windows.close_ms(side, 0),
         )
         return _Joining(records, matched)
 
@@ -269,14 +269,14 @@ class StreamStreamJoin(JoinOperator):
         del rows
         order = in_order(hashes, mine.times)
         records = Records(
-            in_one_piece(parts, order),
-            layout.keys,
-            hashes.take(order),
-            mine.times.take(order),
-            mine.places.take(order),
-            mine.closing_times.take(order),
-            mine.keyed.take(order),
-            self._joined.windows.close_ms(side, 0),
+            rows=in_one_piece(parts, order),
+            keys=layout.keys,
+            hashes=hashes.take(order),
+            times=mine.times.take(order),
+            arrived=mine.places.take(order),
+            closing_times=mine.closing_times.take(order),
+            keyed=mine.keyed.take(order),
+            reach_ms=self._joined.windows.close_ms(side, 0),
         )
         return _Joining(records, np.zeros(len(order), bool))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,7 @@ class _Records:
     rows     columns of key and values
     times    timestamps (ms)
     places   the place of the lookup in the order of the batch
-    what     _DUE or _AT_ONCE
+    kinds    the kind of the lookup: _DUE or _AT_ONCE
     keyed    whether a record has a key
     waits    whether a record waits from now on; none of an earlier batch does
     """
@@ -66,7 +66,7 @@ class _Records:
     rows: pa.Table
     times: Ints
     places: Ints
-    what: Ints
+    kinds: Ints
     keyed: Flags
     waits: Flags
 
@@ -103,7 +103,7 @@ class StreamTableJoin(JoinOperator):
         return state.input_times[LEFT] if state.partitions else state.stream_time
 
     def time_of_rows(self, state: State) -> int:
-        # Records up to this time have been looked up: rows that leave from now on are no older, but for late records.
+        # All records up to this time have been looked up. Later rows are not older, except those of late records.
         return max(NEVER, earlier_ms(state.input_times[LEFT], self._joined.grace_ms))
 
     def process(self, state: State, batch: Batch, closes_at: int) -> Iterable[pa.Table]:
@@ -195,15 +195,16 @@ class StreamTableJoin(JoinOperator):
         own = np.concatenate([np.full(stored, -1), *come])
         keyed = np.concatenate([np.ones(stored, bool), records.keyed])
         fresh = np.arange(len(at)) >= stored
-        places, what = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
-        waits = np.zeros(len(at), bool)
         if grace:
-            places, what, waits = _lookups(later_ms(at, grace), own, fresh, keyed, stream, looked_up_to)
+            places, kinds, waits = _lookups(later_ms(at, grace), own, fresh, keyed, stream, looked_up_to)
+        else:
+            places, kinds = np.where(fresh, own, _BEFORE), np.where(fresh, _AT_ONCE, _DUE)
+            waits = np.zeros(len(at), bool)
         if all_leave:
             # At the end of the input the others see every change of the table.
             places, waits = np.where(waits, MAX_MS, places), np.zeros(len(at), bool)
         whole = concat_tables(tables).combine_chunks()
-        return _Records(whole, at, places, what, keyed, waits)
+        return _Records(whole, at, places, kinds, keyed, waits)
 
     def _store_waiting(self, state: State, records: _Records, all_leave: bool) -> None:
         grace, looked_up_to = self._joined.grace_ms, state.looked_up_to
@@ -283,8 +284,8 @@ class StreamTableJoin(JoinOperator):
 
     def _in_order(self, records: _Records, leaving: Ints) -> Any:
         """Places that sort rows as they leave: by lookup, then by (timestamp, key bytes, arrival)."""
-        by: dict[str, Any] = {"place": records.places[leaving], "what": records.what[leaving]}
-        by["time"] = np.where(records.what[leaving] == _DUE, records.times[leaving], 0)
+        by: dict[str, Any] = {"place": records.places[leaving], "kind": records.kinds[leaving]}
+        by["time"] = np.where(records.kinds[leaving] == _DUE, records.times[leaving], 0)
         keys = records.rows.select(self.layout.keys).take(pa.array(leaving))
         by |= {name: serial(keys[name]) for name in self.layout.keys}
         by["arrival"] = leaving
@@ -329,13 +330,20 @@ class StreamTableJoin(JoinOperator):
         return found
 
 
-def _lookups(
-    due: Ints, own: Ints, fresh: Flags, keyed: Flags, stream: Progress, looked_up_to: int
-) -> tuple[Ints, Ints, Flags]:
-    """The place and the kind of the lookup of each record, and whether the record still waits; with a grace.
+class _Lookups(NamedTuple):
+    """The lookups of records; the fields of `_Records`."""
 
-    due  the time of each lookup (ms)
-    own  the place of each record
+    places: Ints
+    kinds: Ints
+    waits: Flags
+
+
+def _lookups(due: Ints, own: Ints, fresh: Flags, keyed: Flags, stream: Progress, looked_up_to: int) -> _Lookups:
+    """The lookup of each record, with a grace.
+
+    due    the time of each lookup (ms)
+    own    the place of each record
+    fresh  whether the record comes in this batch
     """
     places, reached = stream.reaches(due)
     # A record that waits by a longer grace, but was due by the one before it, does not wait.
@@ -344,7 +352,8 @@ def _lookups(
     # A record that is due when it comes is looked up then; one that was due before it came goes behind due ones.
     at_once = fresh & ((places < own) | ~keyed)
     overdue = at_once & ((due < stream.at(own)) | ~keyed)
-    return np.where(at_once, own, places), np.where(overdue, _AT_ONCE, _DUE), ~(reached | at_once)
+    kinds = np.where(overdue, _AT_ONCE, _DUE)
+    return _Lookups(np.where(at_once, own, places), kinds, ~(reached | at_once))
 
 
 def _versions_within(begin: int, versions: Versions, codes: Ints) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,14 @@ class _Table:
     def before(self, codes: Ints, places: Ints) -> Ints:
         """The row that each key has before a place, -1 if it has none."""
         return self.versions.rows_at(self.lookup.last(codes, np.full(len(codes), MAX_MS), places))
+
+
+class _Made(NamedTuple):
+    """Rows that changes made, the places of the changes in the batch, and the codes of their keys."""
+
+    rows: pa.Table
+    places: Ints
+    codes: Ints
 
 
 class TableTableJoin(JoinOperator):
@@ -120,18 +128,18 @@ class TableTableJoin(JoinOperator):
 
     def _rows(self, sides: list[_Table], every: bool) -> tuple[pa.Table, Ints]:
         """The rows of all changes, in order, and their places; of a key only the last one, if not `every` one."""
-        parts = [self._of_side(side, sides[side], sides[1 - side]) for side in _SIDES]
-        rows = concat_tables([part for part, _, _ in parts])
-        places = np.concatenate([at for _, at, _ in parts])
-        codes = np.concatenate([of_keys for _, _, of_keys in parts])
+        made = [self._of_side(side, sides[side], sides[1 - side]) for side in _SIDES]
+        rows = concat_tables([one.rows for one in made])
+        places = np.concatenate([one.places for one in made])
+        codes = np.concatenate([one.codes for one in made])
         order = np.argsort(places)
         if not every:
             last = table_rows.last_of_each(codes, places)
             order = last[np.argsort(places[last])]
         return rows.take(pa.array(order)), places[order]
 
-    def _of_side(self, side: int, mine: _Table, other: _Table) -> tuple[pa.Table, Ints, Ints]:
-        """The rows that the changes of a side make, their places, and the codes of their keys."""
+    def _of_side(self, side: int, mine: _Table, other: _Table) -> _Made:
+        """The rows that the changes of a side make."""
         joined, at = self._joined, mine.changes
         places, codes = mine.versions.places[at], mine.codes[at]
         partner, own = other.before(codes, places), mine.before(codes, places)
@@ -157,7 +165,7 @@ class TableTableJoin(JoinOperator):
             deleted=dead,
             ids=self._ids(mine.versions.rows, at[made], side),
         )
-        return rows, places[made], codes[made]
+        return _Made(rows, places[made], codes[made])
 
     def _ids(self, changes: pa.Table, made: Ints, side: int) -> Any:
         """The ids of rows: the id of the change that made each, not of the row that it met."""
@@ -188,7 +196,7 @@ def _closing_times(arrived: tuple[Arrived, Arrived], places: Ints) -> Ints:
 
 def _growing(codes: Ints, times: Ints) -> Flags:
     """Flags of the versions, sorted by key and place, that are not older than any version of their key before them."""
-    # As ranks: a key's times lie above those of all keys before it, so one running maximum serves all.
+    # The ranks of a key lie above those of all keys before it, so one running maximum serves all keys.
     ranks = np.unique(times, return_inverse=True)[1] + codes * (len(times) + 1)
     found: Flags = ranks >= np.maximum.accumulate(ranks)
     return found
