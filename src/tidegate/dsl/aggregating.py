@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tidegate.arguments import flag_of, has
 from tidegate.dsl.checks import FOLDS, MERGES, REDUCES, check_column, check_function, check_late_records, check_type
@@ -18,7 +18,7 @@ from tidegate.spec.clock import check_aggregated
 from tidegate.spec.columns import check_user_name, public_key
 from tidegate.spec.emit import EmitStrategy
 from tidegate.spec.materialized import Materialized
-from tidegate.spec.missing import without
+from tidegate.spec.missing import Placed, without
 from tidegate.spec.windows import (
     BatchWindows,
     SessionWindows,
@@ -27,10 +27,21 @@ from tidegate.spec.windows import (
     Windows,
 )
 
+WAYS_OF_GROUPS = {
+    **dict.fromkeys(("filter", "map_values"), "Call it before the groups are made, or of their table: groups.count()"),
+    **dict.fromkeys(
+        ("suppress", "to_df", "to_stream", "late_records", "describe"),
+        "Aggregate the groups first, for example groups.count()",
+    ),
+}
+"""The ways to names that the table of an aggregation has (`spec.missing.Placed`)."""
+
 
 @dataclass(frozen=True, repr=False)
-class Aggregating:
+class Aggregating(Placed):
     """Grouped records, to be aggregated per key (and window)."""
+
+    _ways: ClassVar[Mapping[str, str]] = WAYS_OF_GROUPS
 
     stream: Stream
     key: tuple[str, ...]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from tidegate.dsl.aggregating import Aggregating, aggregated, check_merger
+from tidegate.dsl.aggregating import WAYS_OF_GROUPS, Aggregating, aggregated, check_merger
 from tidegate.dsl.checks import FOLDS, MERGES, check_function, check_type
 from tidegate.dsl.merging import merged
 from tidegate.dsl.tables import KTable
@@ -32,6 +32,10 @@ class KGroupedStream(Aggregating):
         >>> events.group_by("city")
         <KGroupedStream events by city>
     """
+
+    _ways: ClassVar[Mapping[str, str]] = WAYS_OF_GROUPS | {
+        "emit_strategy": "Window the groups first: groups.windowed_by(...).emit_strategy(...)"
+    }
 
     def windowed_by(self, windows: Windows) -> TimeWindowedKStream:
         """Cut each group into windows.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from tidegate.dsl.aggregating import Aggregating, aggregated
+from tidegate.dsl.aggregating import WAYS_OF_GROUPS, Aggregating, aggregated
 from tidegate.dsl.checks import FOLDS, REDUCES, check_column, check_function, check_type
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError
@@ -26,6 +26,11 @@ class KGroupedTable(Aggregating):
         >>> [(row["city"], row["count"]) for row in driver.read_output()]
         [('Rome', 1), ('Rome', 0), ('Oslo', 1)]
     """
+
+    _ways: ClassVar[Mapping[str, str]] = WAYS_OF_GROUPS | dict.fromkeys(
+        ("windowed_by", "emit_strategy"),
+        "Windows are of records: take the changes of the table, table.to_stream().group_by(...).windowed_by(...)",
+    )
 
     def agg(
         self,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tidegate.arguments import flag_of
 from tidegate.dsl import frames
 from tidegate.errors import DefinitionError, in_one_line
 from tidegate.plan import Plan, describe, headline, html, inputs_of, mermaid, svg
+from tidegate.spec.missing import Placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+WAYS_OF_ROWS = {
+    name: f"Take the rows as a DataFrame first: to_df().{name}"
+    for name in ("writeStream", "write", "show", "select", "where", "withColumn", "printSchema")
+}
+"""The ways to names that a DataFrame has (`spec.missing.Placed`)."""
 
 _FORMATS: dict[Any, Callable[[Plan], str]] = {"text": describe, "mermaid": mermaid, "svg": svg}
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Placed):
     """The rows of a topology.
 
     Examples:
@@ -27,6 +34,8 @@ class Result:
     """
 
     node: Plan
+
+    _ways: ClassVar[Mapping[str, str]] = WAYS_OF_ROWS
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {headline(self.node)}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tidegate.arguments import has, is_one_of
 from tidegate.dsl import frames
@@ -12,7 +12,7 @@ from tidegate.dsl.checks import check_column, check_columns, check_kept, check_r
 from tidegate.dsl.grouped_streams import KGroupedStream
 from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.merging import merged
-from tidegate.dsl.result import Result
+from tidegate.dsl.result import WAYS_OF_ROWS, Result
 from tidegate.dsl.tables import KTable
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.instants import Duration
@@ -50,6 +50,16 @@ class KStream(Result):
     """
 
     node: Stream
+
+    _ways: ClassVar[Mapping[str, str]] = {
+        **WAYS_OF_ROWS,
+        **{
+            name: f"Group the stream first: stream.group_by_key().{name}(...)"
+            for name in ("windowed_by", "count", "agg", "reduce", "aggregate", "cogroup")
+        },
+        "emit_strategy": "Group and window the stream first: stream.group_by_key().windowed_by(...).emit_strategy(...)",
+        "suppress": "Aggregate the stream first: stream.group_by_key().count().suppress(...)",
+    }
 
     def filter(self, predicate: Callable[..., Any] | Any) -> KStream:
         """Keep the records for which `predicate` is true.

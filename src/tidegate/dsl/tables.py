@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tidegate.dsl.checks import check_columns, check_kept, check_reads
 from tidegate.dsl.late_records import KLateRecords
-from tidegate.dsl.result import Result
+from tidegate.dsl.result import WAYS_OF_ROWS, Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
 from tidegate.plan import (
     LateRecords,
@@ -53,6 +53,21 @@ class KTable(Result):
     """
 
     node: Table
+
+    _ways: ClassVar[Mapping[str, str]] = {
+        **WAYS_OF_ROWS,
+        **{
+            name: f'Group the table first: table.group_by("column").{name}(...)'
+            for name in ("count", "agg", "reduce", "aggregate")
+        },
+        **{
+            name: f"Take the changes of the table as records: table.to_stream().{name}(...)"
+            for name in ("group_by_key", "select_key", "merge")
+        },
+        "windowed_by": "Windows stand in front of an aggregation: stream.group_by_key().windowed_by(...).count(), or "
+        "table.to_stream().group_by_key().windowed_by(...).count() over the changes of the table",
+        "emit_strategy": "It stands in front of the aggregation: windowed_by(...).emit_strategy(...).count()",
+    }
 
     def late_records(self) -> KLateRecords:
         """The late and skipped records of the aggregation, whole, with the reason; a late one once per closed window.

@@ -1,6 +1,7 @@
-"""Names that cannot be used: designed ones that do not exist yet (docs/notyet.md), and those that need pyspark.
+"""Names that cannot be used: designed ones that do not exist yet (docs/notyet.md), those of another step, and those
+that need pyspark.
 
-Using one raises an error with its substitute, or with the command that installs pyspark.
+Using one raises an error with its substitute, with the step that has it, or with the command that installs pyspark.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.util import find_spec
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 
@@ -16,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingNameError(DefinitionError, AttributeError):
-    """A name that does not exist yet, or not without pyspark; also an AttributeError: `hasattr` returns False."""
+    """A name that does not exist yet, not here, or not without pyspark; also an AttributeError: `hasattr` is False."""
 
 
 def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
@@ -24,6 +25,20 @@ def refuse(owner: str, name: str, until_then: Mapping[str, str]) -> NoReturn:
     if name in until_then:
         raise MissingNameError(f"{owner} has no {name!r} yet (docs/notyet.md). Until then: {until_then[name]}.")
     raise AttributeError(f"{owner} has no attribute {name!r}")
+
+
+class Placed:
+    """Base of values whose calls follow each other: a name that another value has is refused with the way there."""
+
+    _ways: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # a type checker would find any name otherwise
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if (way := self._ways.get(name)) is not None:
+                raise MissingNameError(f"{said}. {way}.")
+            raise AttributeError(said, name=name, obj=self)
 
 
 def has_pyspark() -> bool:
