@@ -199,9 +199,11 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
 
     The state store becomes RocksDB with changelog checkpointing: the operator cannot run on the default store. A
     platform's own RocksDB store stays. Arrow batches for Python get up to 50,000 rows, unless the session has changed
-    Spark's default. A builder whose Spark runs on this machine alone also gets settings that shorten each batch:
-    workers that are forked with everything imported, socket files instead of TCP, and files of a checkpoint that start
-    no programs.
+    Spark's default. Tracebacks of Python functions are not simplified, so that all tasks share their Python workers;
+    a builder that sets this keeps its choice. A builder whose Spark runs on this machine alone also gets workers with
+    the Python of this process, unless PYSPARK_PYTHON names another one, and settings that shorten each batch: workers
+    that are forked with everything imported, socket files instead of TCP, and files of a checkpoint that start no
+    programs. docs/operations.md lists the settings with their prices.
 
     Args:
         spark_or_builder: A SparkSession, or a builder of one.
@@ -214,6 +216,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     Raises:
         TidegateError: Spark, Java, a package, the Kafka connector or the Python of workers does not fit. The message
             has the remedy, as `tidegate doctor` has in the shell.
+        DefinitionTypeError: `spark_or_builder` is neither, or `faster` is not True or False.
 
     Examples:
         ```python
@@ -223,7 +226,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     require_pyspark("tidegate.configure")
     from tidegate.runtime.spark.session.config import configure as configure_spark
 
-    return configure_spark(spark_or_builder, faster=faster)
+    return configure_spark(spark_or_builder, faster=flag_of(faster, "faster"))
 
 
 def __getattr__(name: str) -> Any:

@@ -124,6 +124,12 @@ def test_a_rocksdb_store_that_a_platform_brings_stays(monkeypatch: pytest.Monkey
     assert elsewhere.items() >= (SAVING | config.FASTER | config.FASTER_AT_START).items()
 
 
+@pytest.mark.parametrize("given", ["false", 1, None])
+def test_faster_is_a_flag(given: Any) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match=rf"`faster` is {given!r}\. Use True or False\."):
+        tg.configure(Session(), faster=given)
+
+
 def test_another_store_does_not_stay() -> None:
     other = config.ROCKSDB.replace("RocksDB", "HDFSBacked")
     assert tg.configure(Session(**{config.PROVIDER: other})).conf == BY_DEFAULT
