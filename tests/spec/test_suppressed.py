@@ -96,8 +96,8 @@ def test_bounds_that_cannot_be(argument: str) -> None:
     [
         (B.max_records(3), "an eager buffer, which emits early when full"),
         (B.max_records(3).shut_down_when_full().emit_early_when_full(), "an eager buffer, which emits early when full"),
-        (3, "3"),
-        (None, "None"),
+        (3, "3, not a strict buffer"),
+        (None, "None, not a strict buffer"),
     ],
 )
 def test_until_window_closes_takes_only_a_strict_buffer(buffer: Any, got: str) -> None:

@@ -360,7 +360,7 @@ class Suppressed:
             The suppression.
 
         Raises:
-            DefinitionTypeError: The buffer emits early: a result that leaves early is not final.
+            DefinitionTypeError: `buffer` is no strict buffer: a result that leaves early is not final.
 
         Examples:
             >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms")).count()
@@ -372,7 +372,8 @@ class Suppressed:
             [((0, 10), 2)]
         """
         if not isinstance(buffer, StrictBuffer):
-            got = "an eager buffer, which emits early when full" if isinstance(buffer, Buffer) else repr(buffer)
+            eager = "an eager buffer, which emits early when full"
+            got = eager if isinstance(buffer, Buffer) else f"{in_one_line(buffer)}, not a strict buffer"
             raise DefinitionTypeError(
                 f"`buffer` is {got}: a result that leaves early is not final. "
                 "Use BufferConfig.unbounded(), or .shut_down_when_full() on a bounded one."
