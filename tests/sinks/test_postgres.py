@@ -20,13 +20,15 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from tidegate.errors import DefinitionError, DefinitionTypeError
+from tidegate.errors import DefinitionError, DefinitionTypeError, TidegateError
 from tidegate.runtime.spark.sinks import Postgres
+from tidegate.runtime.spark.sinks.outputs import Rows
 from tidegate.runtime.spark.sinks.postgres_types import carried, holds
 
 
@@ -87,3 +89,20 @@ def test_a_type_without_a_column_is_known(key: DataType) -> None:
 def test_a_wrong_address_or_name_is_refused(sink: Postgres, message: str) -> None:
     with pytest.raises((DefinitionError, DefinitionTypeError), match=message):
         sink.target(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "why"),
+    [
+        ("jdbc:postgresql://127.0.0.1:1/shop", {}, "port 1 failed: Connection refused"),
+        ("postgresql://127.0.0.1:1/shop", {"usr": "writer"}, 'invalid connection option "usr"'),
+        ("shop", {}, 'missing "=" after "shop"'),
+    ],
+)
+def test_a_database_without_a_connection_is_said(address: str, options: dict[str, str], why: str) -> None:
+    pytest.importorskip("psycopg")
+    rows = Rows(None, (StructField("k", StringType()),), (), True, "append")
+    with pytest.raises(TidegateError, match=r"^tg\.sinks\.jdbc has no connection to the database: ") as refused:
+        Postgres(address, "visits", options=options).target(rows)
+    assert why in str(refused.value)
+    assert str(refused.value).endswith("and correct `url` or `options`, which are those of libpq.")

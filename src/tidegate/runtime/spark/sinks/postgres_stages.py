@@ -39,9 +39,19 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Any:
-        """A cursor whose changes are committed at the end of the block, all or none."""
+        """A cursor whose changes are committed at the end of the block, all or none.
+
+        Raises TidegateError if there is no connection.
+        """
         psycopg = package()
-        with psycopg.connect(self.url, **dict(self.options)) as connection, connection.cursor() as cursor:
+        try:
+            opened = psycopg.connect(self.url, **dict(self.options))
+        except psycopg.Error as error:
+            raise TidegateError(
+                f"tg.sinks.jdbc has no connection to the database: {' '.join(str(error).split())}. See that the server "
+                "runs and that driver and workers reach it, and correct `url` or `options`, which are those of libpq."
+            ) from error
+        with opened as connection, connection.cursor() as cursor:
             # Instants are read and written in UTC: a day is a day of 24 hours. Behind a lock a statement must see what
             # others have committed before. A parameter `options` of the connection would replace the options of the
             # address and of the environment.
