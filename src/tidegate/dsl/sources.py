@@ -38,11 +38,13 @@ def stream(
 
     Args:
         source: A DataFrame, or the name of an input of the test driver.
-        key: The key column or columns. A record with a null in one of them is skipped and counted.
-        timestamp: The column with the event time. A null or negative one is skipped and counted.
-        partition: The column with the partition of a record. With `partition` and `offset` the order of the records is
-            known and lateness is decided record by record. Without them each micro-batch is read in timestamp order.
-        offset: The column with the position of a record in its partition.
+        key: The key column or columns, of atomic types. A record with a null in one of them is skipped and counted.
+        timestamp: The column with the event time: of a DataFrame a `timestamp` (no `timestamp_ntz`, no number), in the
+            test driver epoch milliseconds or datetimes. A null or negative one is skipped and counted.
+        partition: The column with the partition of a record, a whole number or a text. With `partition` and `offset`
+            the order of the records is known and lateness is decided record by record. Without them each micro-batch is
+            read in timestamp order.
+        offset: The column with the position of a record in its partition, a whole number.
         name: The name of the stream in messages, metrics and checkpoints.
         schema: The columns as a pyarrow.Schema, for an unbound input or a DataFrame. Other columns of the DataFrame are
             left out. A declarative pipeline (pyspark.pipelines) needs it.
