@@ -16,6 +16,11 @@ from tools.site.staging import DOCS
 
 import tidegate as tg
 from docs.reference import Name, names
+from tidegate.advice.advice import Cost, Idle, Sessions
+from tidegate.advice.choice import Choice
+from tidegate.advice.join_graces import JoinGrace
+from tidegate.advice.limits import LimitCost
+from tidegate.advice.partners import JoinCost
 from tidegate.testing import TopologyTestDriver, Window
 
 pytest.importorskip("pyspark")  # tg.kafka and its neighbours import it; nothing here starts it
@@ -87,3 +92,12 @@ def test_every_public_name_is_on_a_page_of_the_reference() -> None:
     assert sorted(shown) == sorted((name.place, name.dotted) for name in top)
     for constant in NAMES:
         assert constant in FUNCTIONS or f"`{constant.dotted}`" in text
+
+
+@pytest.mark.parametrize("kind", [Cost, Choice, Idle, Sessions, JoinCost, JoinGrace, LimitCost])
+def test_parts_of_an_advice_are_on_a_page_with_their_fields(kind: Any) -> None:
+    """Users read them as `advice.costs[0].late`; nobody makes one."""
+    part = Name(kind.__name__, kind)
+    described = re.findall(r"^    (\w+): \S", part.sections.get("Attributes", ""), re.MULTILINE)
+    assert described == part.attributes()
+    assert f"\n::: {part.place}\n" in (DOCS / "reference" / "running.md").read_text(encoding="utf-8")

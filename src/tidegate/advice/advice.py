@@ -23,22 +23,27 @@ _USUAL_GAPS = 0.999
 class Cost:
     """The cost of one grace over the whole recording; times in ms.
 
-    late          number of (record, window) pairs that arrive after their window closed; `late_share` of all pairs
-    lost          records that are late for all of their windows
-    results       final rows that leave before the end of the recording
-    incomplete    `results` that lack a record; `missing` are rows that never leave, as all their records are late
-    still_open    results of windows that are open when the recording ends
-    wait, wait_p95
-                  median and 95 % quantile of the time by arrivals from the end of a window until its row leaves; None
-                  without arrivals. `stream_wait` is the median in stream time. None if no row leaves
-    open_windows  the most windows with records that are open at once; `state_bytes` is the size of one row of state for
-                  each before compression
-    alerts, false_alerts, missed_alerts
-                  rows that raise an alert; those that raise none when complete; rows that raise one only when complete
-                  (or that never leave). None without a predicate
-    late_by_slowest, late_by_guarded
-                  late pairs with `stream_time="min_partition"`, and with `max_future_skew`; None if not known
-    late_by_own   late pairs if each partition had its own stream time
+    Attributes:
+        grace: The grace.
+        late: The number of (record, window) pairs that arrive after their window closed.
+        late_share: Their share of all pairs.
+        lost: The number of records that are late for all of their windows.
+        results: The number of final rows that leave before the end of the recording.
+        incomplete: The number of these rows that lack a record.
+        missing: The number of rows that never leave, because all of their records are late.
+        still_open: The number of results of windows that are open when the recording ends.
+        wait: The median time by arrivals from the end of a window until its row leaves; None without arrivals, or if no
+            row leaves.
+        wait_p95: The 95 % quantile of these times.
+        stream_wait: The median of the wait in stream time; None if no row leaves.
+        open_windows: The most windows with records that are open at once.
+        state_bytes: The size of a row of state for each of these windows, before compression.
+        alerts: The number of rows that raise an alert; None without a condition, as the next two.
+        false_alerts: The number of these rows that raise none when they are complete.
+        missed_alerts: The number of rows that raise one only when they are complete, or that never leave.
+        late_by_slowest: Late pairs with `stream_time="min_partition"`; None if not known.
+        late_by_guarded: Late pairs with the `max_future_skew` of `Advice.guard`; None if not known.
+        late_by_own: Late pairs if each partition had its own stream time.
     """
 
     grace: int
@@ -78,9 +83,12 @@ class Cost:
 class Idle:
     """Gaps between arrivals over all partitions, in ms.
 
-    usual     the 99.9 % quantile of the gaps
-    advance   an `idle_advance` between usual gaps and the longest gap; None if there is none
-    longer    the number of gaps longer than `advance`; `waited` is their total length
+    Attributes:
+        longest: The longest gap.
+        usual: The 99.9 % quantile of the gaps.
+        advance: An `idle_advance` between usual gaps and the longest one; None if there is none.
+        longer: The number of gaps longer than `advance`.
+        waited: Their total length.
     """
 
     longest: int
@@ -92,7 +100,12 @@ class Idle:
 
 @dataclass(frozen=True)
 class Sessions:
-    """The number of sessions by inactivity gap (ms), and the gap at which this curve bends most."""
+    """The number of sessions by inactivity gap.
+
+    Attributes:
+        gaps: The number of sessions by the gap (ms).
+        bend: The gap (ms) at which this curve bends most; None if it does not.
+    """
 
     gaps: dict[int, int]
     bend: int | None

@@ -27,12 +27,17 @@ _SHARES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0)
 class Choice:
     """A grace with its statistics; shares are of (record, window) pairs, times in ms.
 
-    grace         the shortest round grace that leaves at most the target share late, on the first 80 %
-    enough        the shortest such grace, to the millisecond; `low` and `high` are its 95 % interval
-    share         the late share on the first 80 %. `tested` is the late share on the last 20 %, None without any;
-                  `tested_low` and `tested_high` are the 95 % interval of the long-run share
-    beyond        number of pairs later than `enough`, on the first 80 %
-    drift         late share of the last fifth divided by that of the first fifth; None if it may be chance
+    Attributes:
+        grace: The shortest round grace that leaves at most the target share late, on the first 80 %.
+        enough: The shortest such grace, to the millisecond.
+        low: The lower end of its 95 % interval.
+        high: The upper end of its 95 % interval.
+        share: The late share on the first 80 %.
+        tested: The late share on the last 20 %; None without any pair there.
+        tested_low: The lower end of the 95 % interval of the long-run share.
+        tested_high: The upper end of this interval.
+        beyond: The number of pairs later than `enough`, on the first 80 %.
+        drift: The late share of the last fifth divided by that of the first fifth; None if it may be chance.
     """
 
     grace: int

@@ -34,8 +34,12 @@ _SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 1.0)
 class JoinCost:
     """The partners that windows of `width` before and after a left record find; times in ms.
 
-    found         left records with a partner; `before` and `after`: if the windows reached only to this side
-    pairs         rows of an inner join
+    Attributes:
+        width: How far the windows reach to both sides.
+        found: The number of left records with a partner.
+        before: That number if the windows reached only to the records before.
+        after: That number if they reached only to the records after.
+        pairs: The number of rows of an inner join.
     """
 
     width: int
