@@ -51,7 +51,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="NAME=FUNCTION(COLUMN)",
-        help='a column of the results, for --alert: "total=sum(amount)", "n=count()" (default: count=count())',
+        help='a column of the results, for --alert: "total=sum(amount)", "n=count()"; may be given several times '
+        "(default: count=count())",
     )
     command.add_argument("--alert", metavar="TEXT", help="a predicate over results: \"n < 10 and region == 'EU'\"")
     command.add_argument(

@@ -39,7 +39,8 @@ def write(path: Path, text: str) -> None:
 
 def add_settings(command: argparse.ArgumentParser) -> None:
     """Add the argument for settings of the Spark session."""
-    command.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    help = "a setting of Spark; may be given several times"
+    command.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help=help)
 
 
 def named(text: str, what: str = "plan", gives: str = "the table") -> Any:
