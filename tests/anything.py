@@ -46,6 +46,18 @@ def anything() -> dict[str, Any]:
     return {f"{number} ({type(value).__name__})": value for number, value in enumerate(given)}
 
 
+def errors_of(call: Callable[..., Any], valid: Mapping[str, Any]) -> set[str]:
+    """The names of tidegate's errors that the call gives for anything; each argument of `valid` is replaced."""
+    found = set()
+    for argument in valid:
+        for value in anything().values():
+            try:
+                call(**{**valid, argument: value})
+            except tg.TidegateError as error:
+                found.add(type(error).__name__)
+    return found
+
+
 def bare_errors(
     call: Callable[..., Any], valid: Mapping[str, Any], values: Mapping[str, Any] | None = None
 ) -> dict[str, str]:

@@ -168,7 +168,8 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
         One `Pending` per operator.
 
     Raises:
-        DefinitionTypeError: `of` is neither a StreamingQuery nor a TopologyTestDriver.
+        CheckpointError: The checkpoint cannot be read.
+        DefinitionTypeError: `of` is neither a StreamingQuery nor a TopologyTestDriver, or `checkpoint` is no path.
 
     Examples:
         >>> counts = events.group_by_key().windowed_by(tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")).count()
@@ -403,6 +404,7 @@ def advise_join(
 
     Raises:
         DefinitionError: The arguments are invalid, or a column does not exist.
+        DefinitionTypeError: An argument has the wrong type.
         InputError: The records cannot be read.
 
     Examples:
@@ -501,6 +503,7 @@ def check_upgrade(spark: SparkSession, checkpoint: str, table: Result) -> Upgrad
 
     Raises:
         CheckpointError: There is no state to read.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python
@@ -530,7 +533,9 @@ def drain(
 
     Raises:
         CheckpointError: There is no state to drain.
-        DefinitionTypeError: `table` has no streaming DataFrame, or `write` gives no DataStreamWriter.
+        DefinitionTypeError: `table` is no table of streaming DataFrames, `write` gives no DataStreamWriter, or another
+            argument is of the wrong kind.
+        TidegateError: The session is one of Spark Connect, which cannot plan batches.
 
     Examples:
         ```python

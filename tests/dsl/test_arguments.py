@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from anything import Column, bare_errors
+from anything import Column, bare_errors, errors_of
 from tidegate.testing import TopologyTestDriver
 
 WINDOWS = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
@@ -136,3 +138,14 @@ def test_expected_keys_and_a_recording_are_no_columns_of_spark() -> None:
 def test_the_operator_of_metrics_is_named_by_a_text() -> None:
     with pytest.raises(tg.DefinitionError, match=r"^`operator` is \['events'\]; there are 'events'\.$"):
         DRIVER.metrics(["events"])  # type: ignore[arg-type]
+
+
+DOCUMENTED = [name for name, (call, _) in CALLS.items() if "Raises:" in (inspect.getdoc(call) or "")]
+"""The calls that are public names; others call one with an argument by place."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_reference_says_which_errors_anything_gives(name: str) -> None:
+    call, valid = CALLS[name]
+    said = re.findall(r"^    (\w+): ", (inspect.getdoc(call) or "").partition("Raises:")[2], re.MULTILINE)
+    assert errors_of(call, valid) <= {*said}

@@ -76,6 +76,7 @@ class Aggregating(Placed):
 
         Raises:
             DefinitionError: The name is taken, or `expect_keys` cannot be used here.
+            DefinitionTypeError: An argument is of the wrong kind.
 
         Examples:
             >>> windowed = events.group_by_key().windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
@@ -166,6 +167,7 @@ class Aggregating(Placed):
 
         Raises:
             DefinitionTypeError: `fn` is no function.
+            DefinitionError: The name is taken, a column does not exist, or `expect_keys` cannot be used here.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().reduce(max, "price"))

@@ -167,6 +167,9 @@ class CogroupedKStream:
         Returns:
             The windowed cogroup.
 
+        Raises:
+            DefinitionTypeError: `windows` is not a kind of window.
+
         Examples:
             >>> counted = events.group_by_key().cogroup(lambda key, row, n: n + 1)
             >>> counted.windowed_by(tg.TimeWindows.of_size_with_no_grace("10 ms"))
@@ -185,6 +188,7 @@ class CogroupedKStream:
 
         Raises:
             DefinitionError: There are no windows yet.
+            DefinitionTypeError: `strategy` is no EmitStrategy.
 
         Examples:
             >>> counted = events.group_by_key().cogroup(lambda key, row, n: n + 1)

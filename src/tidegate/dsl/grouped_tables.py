@@ -51,6 +51,7 @@ class KGroupedTable(Aggregating):
 
         Raises:
             DefinitionError: An aggregate cannot subtract a value.
+            DefinitionTypeError: A value is no aggregate, or has no name.
 
         Examples:
             >>> users = tg.table("users", key="user", timestamp="ts")
@@ -92,6 +93,7 @@ class KGroupedTable(Aggregating):
 
         Raises:
             DefinitionTypeError: An argument is no function.
+            DefinitionError: The name is taken, or a column does not exist.
 
         Examples:
             >>> users = tg.table("users", key="user", timestamp="ts")
@@ -134,6 +136,7 @@ class KGroupedTable(Aggregating):
 
         Raises:
             DefinitionTypeError: An argument is no function, or `type` is no type.
+            DefinitionError: The name is taken, or `type` is a text that is no type.
 
         Examples:
             >>> users = tg.table("users", key="user", timestamp="ts")

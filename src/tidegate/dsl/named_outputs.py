@@ -60,17 +60,22 @@ def outputs_by_name(tables: Mapping[Any, Any]) -> KOutputs:
     return outputs(**tables)
 
 
-def to_df(**tables: KTable | KLateRecords) -> DataFrame:
-    """Several tables of one aggregation as one DataFrame, computed by one stateful operator.
+def to_df(**tables: KTable | KStream | KLateRecords) -> DataFrame:
+    """Several tables of one aggregation, or the rows of a join and its late records, as one DataFrame.
 
-    The column `output` has the keyword of a row's table. The other columns are those of all tables; a column that the
-    table of a row does not have is null.
+    One stateful operator computes them. The column `output` has the keyword of a row's table. The other columns are
+    those of all tables; a column that the table of a row does not have is null.
 
     Args:
         **tables: The tables, each by the name of its output.
 
     Returns:
         The DataFrame.
+
+    Raises:
+        DefinitionError: There is no table, the tables are not of one aggregation, or a stream is not bound to a
+            DataFrame.
+        DefinitionTypeError: A value is no table.
 
     Examples:
         ```python

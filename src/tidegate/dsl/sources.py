@@ -46,8 +46,8 @@ def stream(
             read in timestamp order.
         offset: The column with the position of a record in its partition, a whole number.
         name: The name of the stream in messages, metrics and checkpoints.
-        schema: The columns as a pyarrow.Schema, for an unbound input or a DataFrame. Other columns of the DataFrame are
-            left out. A declarative pipeline (pyspark.pipelines) needs it.
+        schema: The columns as a pyarrow.Schema, for an unbound input or a DataFrame (there also as a StructType). Other
+            columns of the DataFrame are left out. A declarative pipeline (pyspark.pipelines) needs it.
         stream_time: "max": stream time is the largest timestamp seen. "min_partition": the largest timestamp of the
             slowest partition, so that a slow partition loses no records. Left out: "max"; for a join, the slower side.
         late_records: "drop" or "keep" late and skipped records. Left out, they are kept if an output asks for them
@@ -118,6 +118,7 @@ def table(
 
     Raises:
         DefinitionError: A column does not exist or has the wrong type, or `history` is negative.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         >>> users = tg.table("users", key="user", timestamp="ts", deleted="gone")

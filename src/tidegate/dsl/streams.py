@@ -72,6 +72,7 @@ class KStream(Result):
 
         Raises:
             DefinitionError: The expression reads a column that the stream does not have.
+            DefinitionTypeError: `predicate` is neither a function of the row nor an expression.
 
         Examples:
             >>> driver = TopologyTestDriver(events.filter(lambda record: record["price"] > 3))
@@ -99,6 +100,7 @@ class KStream(Result):
 
         Raises:
             DefinitionError: An expression reads a column that the stream does not have.
+            DefinitionTypeError: `mapper` or `types` is of the wrong kind.
 
         Examples:
             >>> doubled = events.map_values({"twice": pc.field("price") * 2})
@@ -126,6 +128,7 @@ class KStream(Result):
 
         Raises:
             DefinitionError: A column does not exist, or `name` would replace the timestamp, partition or offset.
+            DefinitionTypeError: An argument is of the wrong kind.
 
         Examples:
             >>> by_city = events.select_key(lambda record: record["city"].lower(), name="city_key")
@@ -229,7 +232,7 @@ class KStream(Result):
         Raises:
             DefinitionError: The inputs differ in their key columns, two columns would have one name, or an argument is
                 for the other kind of join.
-            DefinitionTypeError: `right` is neither a stream nor a table.
+            DefinitionTypeError: `right` is neither a stream nor a table, or another argument is of the wrong kind.
 
         Examples:
             >>> clicks = tg.stream("clicks", key="user", timestamp="ts", stream_time="max")
@@ -395,6 +398,7 @@ class KStream(Result):
 
         Raises:
             DefinitionError: A column does not exist.
+            DefinitionTypeError: A column is given by something else than its name.
 
         Examples:
             >>> events.group_by("city", "page")

@@ -113,6 +113,7 @@ class KTable(Result):
 
         Raises:
             DefinitionError: The expression reads a column that the table does not have.
+            DefinitionTypeError: `predicate` is neither a function of the row nor an expression.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count().filter(pc.field("count") < 2))
@@ -139,6 +140,7 @@ class KTable(Result):
 
         Raises:
             DefinitionError: An expression reads a column that the table does not have.
+            DefinitionTypeError: `mapper` or `types` is of the wrong kind.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count().map_values({"twice": pc.field("count") * 2}))
@@ -179,7 +181,7 @@ class KTable(Result):
 
         Raises:
             DefinitionError: The tables differ in their key columns, or two columns would have one name.
-            DefinitionTypeError: `other` is no table.
+            DefinitionTypeError: `other` is no table, or another argument is of the wrong kind.
 
         Examples:
             >>> prices, stock = (tg.table(name, key="item", timestamp="ts") for name in ("prices", "stock"))
@@ -289,6 +291,7 @@ class KTable(Result):
 
         Raises:
             DefinitionError: A column does not exist.
+            DefinitionTypeError: A column is given by something else than its name.
 
         Examples:
             >>> users = tg.table("users", key="user", timestamp="ts")
@@ -327,7 +330,8 @@ class KTable(Result):
             The table with fewer updates.
 
         Raises:
-            DefinitionError: `until_window_closes` on a table without windows.
+            DefinitionError: `until_window_closes`, or a limit from the "window_start", on a table without windows; or a
+                step in front of the limit gives columns of unknown types.
             DefinitionTypeError: `suppressed` is no suppression.
 
         Examples:

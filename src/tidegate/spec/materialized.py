@@ -62,6 +62,7 @@ class Materialized:
 
         Raises:
             DefinitionError: It is not larger than zero. An aggregation rejects one shorter than its windows need.
+            DefinitionTypeError: `retention` is no duration.
 
         Examples:
             >>> tg.Materialized.as_("visits").with_retention("1 day").retention_ms

@@ -53,6 +53,7 @@ class Buffer:
 
         Raises:
             DefinitionError: The bound is negative.
+            DefinitionTypeError: The bound is no whole number.
 
         Examples:
             >>> print(tg.BufferConfig.max_bytes(1_000_000).with_max_records(500))
@@ -71,6 +72,7 @@ class Buffer:
 
         Raises:
             DefinitionError: The bound is negative.
+            DefinitionTypeError: The bound is no whole number.
 
         Examples:
             >>> print(tg.BufferConfig.max_records(500).with_max_bytes(1_000_000))
@@ -227,6 +229,7 @@ class BufferConfig:
 
         Raises:
             DefinitionError: The bound is negative.
+            DefinitionTypeError: The bound is no whole number.
 
         Examples:
             >>> print(tg.BufferConfig.max_records(1_000))
@@ -246,6 +249,7 @@ class BufferConfig:
 
         Raises:
             DefinitionError: The bound is negative.
+            DefinitionTypeError: The bound is no whole number.
 
         Examples:
             >>> print(tg.BufferConfig.max_bytes(10_000_000))
@@ -400,8 +404,8 @@ class Suppressed:
             The suppression.
 
         Raises:
-            DefinitionError: The limit is negative, or a clock is unknown.
-            DefinitionTypeError: `buffer` is no buffer.
+            DefinitionError: The limit is negative, or `clock` or `measured_from` is unknown.
+            DefinitionTypeError: `limit` is no duration, or `buffer` no buffer.
 
         Examples:
             >>> calm = tg.Suppressed.until_time_limit("10 ms", tg.BufferConfig.unbounded(), clock="stream")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.arguments import is_one_of
-from tidegate.dsl import KLateRecords, KTable, Result
+from tidegate.dsl import KLateRecords, KStream, KTable, Result
 from tidegate.errors import CheckpointError, DefinitionError, DefinitionTypeError, InputError, in_one_line
 from tidegate.instants import Duration, duration_ms, given_instant_ms, show_ms
 from tidegate.kernel.inspect import pending, stored_rows
@@ -82,7 +82,7 @@ class TopologyTestDriver:
 
     def __init__(
         self,
-        table: Result | Mapping[str, KTable | KLateRecords],
+        table: Result | Mapping[str, KTable | KStream | KLateRecords],
         state: DriverState | None = None,
         *,
         initial_wall_clock_time: int | datetime = 0,
@@ -125,6 +125,7 @@ class TopologyTestDriver:
 
         Raises:
             InputError: The record does not fit the plan.
+            DefinitionTypeError: The name of a column is no text.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -151,6 +152,7 @@ class TopologyTestDriver:
         Raises:
             InputError: A record does not fit the plan.
             CheckpointError: The driver is drained.
+            DefinitionTypeError: The name of a column is no text.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())
@@ -334,6 +336,7 @@ class TopologyTestDriver:
 
         Raises:
             DefinitionError: `by` is negative.
+            DefinitionTypeError: `by` is no duration.
 
         Examples:
             >>> calm = tg.Suppressed.until_time_limit("1 minute", tg.BufferConfig.unbounded(), clock="wall")
@@ -465,7 +468,7 @@ class TopologyTestDriver:
         place, name = stored_rows.chosen([what for what, _ in found], store)
         return to_rows(stored_rows.rows(*found[place], name, stored_rows.ended(ended_from, ended_to)))
 
-    def check_upgrade(self, table: Result | Mapping[str, KTable | KLateRecords]) -> Upgrade:
+    def check_upgrade(self, table: Result | Mapping[str, KTable | KStream | KLateRecords]) -> Upgrade:
         """Compare another topology with this driver's state, as `tg.check_upgrade` does on Spark.
 
         Args:
@@ -473,6 +476,9 @@ class TopologyTestDriver:
 
         Returns:
             The changes, and whether the topology can go on from the state.
+
+        Raises:
+            DefinitionTypeError: `table` is no topology.
 
         Examples:
             >>> driver = TopologyTestDriver(events.group_by_key().count())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.dsl import KLateRecords, KTable, Result, outputs_by_name
+from tidegate.dsl import KLateRecords, KStream, KTable, Result, outputs_by_name
 from tidegate.errors import DefinitionTypeError, in_one_line
 from tidegate.plan import Node, Plan, Stream, check_records_alone, graph, operation
 from tidegate.testing.piped_order import in_piped_order
 
 
-def operators(table: Result | Mapping[str, KTable | KLateRecords]) -> tuple[Plan, list[Node]]:
+def operators(table: Result | Mapping[str, KTable | KStream | KLateRecords]) -> tuple[Plan, list[Node]]:
     """The plan of a topology and its operators, upstream first; a topology of stateless steps has none."""
     if not isinstance(table, Result | Mapping):
         raise DefinitionTypeError(

@@ -43,6 +43,7 @@ class BatchWindows:
 
         Raises:
             DefinitionError: The size is not larger than zero.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> print(tg.BatchWindows.of_size("10 seconds"))

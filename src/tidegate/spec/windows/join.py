@@ -52,6 +52,7 @@ class JoinWindows:
 
         Raises:
             DefinitionError: One of the two is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.JoinWindows.of_time_difference_and_grace("5 ms", "1 ms")
@@ -72,6 +73,7 @@ class JoinWindows:
 
         Raises:
             DefinitionError: The difference is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.JoinWindows.of_time_difference_with_no_grace("5 ms").grace_ms
@@ -90,6 +92,7 @@ class JoinWindows:
 
         Raises:
             DefinitionError: The window would end before it begins: -`before` is later than `after`.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.JoinWindows.of_time_difference_with_no_grace("5 ms").before("0 ms")
@@ -109,6 +112,7 @@ class JoinWindows:
 
         Raises:
             DefinitionError: The window would end before it begins: `after` is earlier than -`before`.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.JoinWindows.of_time_difference_with_no_grace("5 ms").after("1 hour")

@@ -46,6 +46,7 @@ class SessionWindows:
 
         Raises:
             DefinitionError: The gap is not larger than zero, or the grace is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> print(tg.SessionWindows.of_inactivity_gap_and_grace("30 minutes", "1 minute"))
@@ -71,6 +72,7 @@ class SessionWindows:
 
         Raises:
             DefinitionError: The gap is not larger than zero.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.SessionWindows.of_inactivity_gap_with_no_grace("30 minutes").inactivity_gap_ms

@@ -46,6 +46,7 @@ class SlidingWindows:
 
         Raises:
             DefinitionError: One of the two is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> print(tg.SlidingWindows.of_time_difference_and_grace("10 minutes", "1 minute"))
@@ -71,6 +72,7 @@ class SlidingWindows:
 
         Raises:
             DefinitionError: The difference is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.SlidingWindows.of_time_difference_with_no_grace("10 minutes").grace_ms

@@ -51,6 +51,7 @@ class TimeWindows:
 
         Raises:
             DefinitionError: `size` is not larger than zero, or `grace` is negative.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.TimeWindows.of_size_and_grace("10 minutes", "1 minute").windows_for(700_000)
@@ -75,6 +76,7 @@ class TimeWindows:
 
         Raises:
             DefinitionError: `size` is not larger than zero.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> tg.TimeWindows.of_size_with_no_grace("1 hour").grace_ms
@@ -93,6 +95,7 @@ class TimeWindows:
 
         Raises:
             DefinitionError: `advance` is not larger than zero, or is larger than the size.
+            DefinitionTypeError: An argument is no duration.
 
         Examples:
             >>> hopping = tg.TimeWindows.of_size_with_no_grace("10 ms").advance_by("5 ms")

@@ -66,6 +66,7 @@ def sink(
 
     Raises:
         TidegateError: Spark has no Kafka connector.
+        DefinitionError: A column does not exist, or `key` or `final` does not fit the rows.
         DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
@@ -116,7 +117,7 @@ def records(
         The DataFrame.
 
     Raises:
-        DefinitionError: A column does not exist.
+        DefinitionError: A column does not exist, or `key` or `final` does not fit the rows.
         DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:

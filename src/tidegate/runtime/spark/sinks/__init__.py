@@ -53,7 +53,9 @@ def delta(
         A writer: `.trigger(...)` and `.start()` it.
 
     Raises:
+        TidegateError: deltalake is not installed, or the table cannot be made.
         DefinitionError: The columns of the table do not fit the rows, or the rows do not have the mode.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python
@@ -91,7 +93,9 @@ def jdbc(
         A writer: `.trigger(...)` and `.start()` it.
 
     Raises:
+        TidegateError: psycopg is not installed, or the server does not answer.
         DefinitionError: The columns of the table do not fit the rows, or the rows do not have the mode.
+        DefinitionTypeError: An argument is of the wrong kind.
 
     Examples:
         ```python
@@ -116,6 +120,7 @@ def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | Non
 
     Raises:
         DefinitionError: The input is static, or a sink does not fit its rows.
+        DefinitionTypeError: `table` is no table, or a value of `sinks` is no sink.
 
     Examples:
         ```python
@@ -146,7 +151,8 @@ def batches(table: Any, sinks: Sink | Mapping[str, Sink]) -> Function:
         A function of the rows and the number of a batch.
 
     Raises:
-        DefinitionTypeError: A value is no sink.
+        DefinitionError: A sink does not fit its rows, or an output has none.
+        DefinitionTypeError: `table` is no table, or a value of `sinks` is no sink.
 
     Examples:
         ```python
