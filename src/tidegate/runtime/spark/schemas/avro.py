@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -22,14 +22,29 @@ PRIMITIVES = {
     "string": pa.string(),
 }
 _NAMED = ("record", "error", "enum", "fixed")
-# By logical type of a time: the stored type, the unit, and the type of the column.
-TIMES = {
-    "date": ("int", None, pa.date32()),
-    "timestamp-millis": ("long", "ms", pa.timestamp("us", "UTC")),
-    "timestamp-micros": ("long", "us", pa.timestamp("us", "UTC")),
-    "local-timestamp-millis": ("long", "ms", pa.timestamp("us")),
-    "local-timestamp-micros": ("long", "us", pa.timestamp("us")),
+
+
+class Time(NamedTuple):
+    """A logical type of a time.
+
+    stored  the primitive type of its number
+    unit    the unit of the number; None if it counts days
+    type    the type of its column
+    """
+
+    stored: str
+    unit: str | None
+    type: pa.DataType
+
+
+TIMES: dict[str, Time] = {
+    "date": Time("int", None, pa.date32()),
+    "timestamp-millis": Time("long", "ms", pa.timestamp("us", "UTC")),
+    "timestamp-micros": Time("long", "us", pa.timestamp("us", "UTC")),
+    "local-timestamp-millis": Time("long", "ms", pa.timestamp("us")),
+    "local-timestamp-micros": Time("long", "us", pa.timestamp("us")),
 }
+"""The logical types of times."""
 MOST_DIGITS = 38
 
 _Definitions = dict[str, tuple[Any, str]]
@@ -239,7 +254,7 @@ class _Parser:
 def _logical(schema: Schema, given: dict[str, Any]) -> Schema:
     """`schema` with its logical type, if that changes the column; types that Avro would ignore are ignored."""
     said = given.get("logicalType")
-    if said in TIMES and TIMES[said][0] == schema.kind:
+    if said in TIMES and TIMES[said].stored == schema.kind:
         return replace(schema, logical=said)
     if said == "decimal" and schema.kind in ("bytes", "fixed"):
         precision, scale = int(given.get("precision", 0)), int(given.get("scale", 0))
@@ -254,7 +269,7 @@ def kind_of(schema: Schema) -> pa.DataType:
     if schema.logical == "decimal":
         return pa.decimal128(schema.precision, schema.scale)
     if schema.is_time:
-        return TIMES[schema.logical][2]
+        return TIMES[schema.logical].type
     if schema.kind == "record":
         return pa.struct([pa.field(each.name, kind_of(each.schema)) for each in schema.fields])
     if schema.kind == "enum":

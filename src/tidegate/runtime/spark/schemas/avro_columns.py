@@ -271,10 +271,10 @@ def as_reader_has(values: pa.Array, writer: Schema, reader: Schema, cursor: Curs
     if reader.logical == "decimal":
         return _decimals(values, reader, cursor, what)
     if reader.is_time:
-        stored, unit, _ = TIMES[reader.logical]
+        time = TIMES[reader.logical]
         # By the writer's unit if it has one: the number alone would be another time.
-        unit = (TIMES[writer.logical][1] if writer.is_time else None) or unit
-        values = values.cast(PRIMITIVES[stored])
+        unit = (TIMES[writer.logical].unit if writer.is_time else None) or time.unit
+        values = values.cast(PRIMITIVES[time.stored])
         return values.cast(kind) if unit is None else _times(values, unit, kind, cursor, what)
     if pa.types.is_string(kind):
         return texts(values, cursor, what) if pa.types.is_binary(values.type) else values

@@ -280,14 +280,13 @@ def _unpack(sub: Cursor, field: Field, rows: Ints, start: Ints, end: Ints, found
 def _check_oneofs(cursor: Cursor, wanted: Message, found: dict[int, _Found]) -> None:
     """Two fields of a oneof are a fault: the last one would count, but nobody writes two."""
     for name in {each.oneof for each in wanted.fields if each.oneof}:
-        times = np.zeros(len(cursor), np.int64)
-        for each in wanted.fields:
-            if each.oneof == name:
-                there = np.zeros(len(cursor), bool)
-                for rows in found[each.number].rows:
-                    there[rows] = True
-                times += there
-        cursor.fault(times > 1, f"it has two fields of {name}")
+        fields = np.zeros(len(cursor), np.int64)
+        for each in (each for each in wanted.fields if each.oneof == name):
+            there = np.zeros(len(cursor), bool)
+            for rows in found[each.number].rows:
+                there[rows] = True
+            fields += there
+        cursor.fault(fields > 1, f"it has two fields of {name}")
 
 
 def _column(cursor: Cursor, field: Field, found: _Found, what: str) -> pa.Array:
