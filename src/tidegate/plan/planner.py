@@ -94,33 +94,11 @@ def _alone(table: Table | LateRecords | Stream | Join) -> Operation:
     if isinstance(aggregate, Join):
         op = _of_join(aggregate)
         limits, after = _behind_values(op.after, limits, after)
-        return replace(op, buffer_name=named, limits=limits, after=after)
-    if isinstance(aggregate, Changelog):
-        return Operation(
-            stream=aggregate.stream,
-            key=aggregate.key,
-            name=store,
-            buffer_name=named,
-            limits=limits,
-            deleted=aggregate.deleted,
-            after=after,
-        )
-    return Operation(
-        stream=aggregate.stream,
-        key=aggregate.key,
-        name=store,
-        windows=aggregate.windows,
-        aggregations=aggregate.aggregations,
-        emits="final" if _final(aggregate, suppressions) else "updates",
-        caching=aggregate.materialized.caching,
-        # Behind an aggregation that emits on close, a buffer never holds anything.
-        buffer=None if aggregate.emits_on_close else _bound(suppressions),
-        buffer_name=named,
-        limits=limits,
-        retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
-        expects=aggregate.expects,
-        after=after,
-    )
+    elif isinstance(aggregate, Changelog):
+        op = Operation(stream=aggregate.stream, key=aggregate.key, name=store, deleted=aggregate.deleted)
+    else:
+        op = _of_aggregate(aggregate, suppressions)
+    return replace(op, buffer_name=named, limits=limits, after=after)
 
 
 def _placed(limits: Iterable[Limit]) -> tuple[Limit, ...]:
@@ -152,6 +130,22 @@ def _store_of(root: Root) -> str:
     if isinstance(root, WindowedAggregate):
         return root.materialized.name
     return "table" if isinstance(root, Changelog) else root.store
+
+
+def _of_aggregate(aggregate: WindowedAggregate, suppressions: list[UntilWindowCloses | UntilTimeLimit]) -> Operation:
+    return Operation(
+        stream=aggregate.stream,
+        key=aggregate.key,
+        name=_store_of(aggregate),
+        windows=aggregate.windows,
+        aggregations=aggregate.aggregations,
+        emits="final" if _final(aggregate, suppressions) else "updates",
+        caching=aggregate.materialized.caching,
+        # Behind an aggregation that emits on close, a buffer never holds anything.
+        buffer=None if aggregate.emits_on_close else _bound(suppressions),
+        retention_ms=aggregate.materialized.retention_ms if _closes(aggregate.windows) else None,
+        expects=aggregate.expects,
+    )
 
 
 def _of_join(join: Join) -> Operation:
@@ -225,15 +219,8 @@ def _final(root: WindowedAggregate, suppressions: Iterable[UntilWindowCloses | U
 def _together(outputs: Outputs) -> Operation:
     """The one operator behind several tables of one aggregation."""
     parts = [(name, _alone(table)) for name, table in outputs.named]
-    (first_name, first), *others = parts
-    for name, op in others:
-        differs = [what for what, mine, theirs in _aggregation(first, op) if not same(mine, theirs)]
-        if differs:
-            raise DefinitionError(
-                f"The outputs {first_name!r} and {name!r} are not of one aggregation: they differ in their "
-                f"{', '.join(differs)}. Build the aggregation once and derive both from it "
-                "(final = counts.suppress(...)), or give each a query of its own."
-            )
+    _check_one_aggregation(parts)
+    first = parts[0][1]
     all_outputs = tuple(_beside_others(name, part) for name, op in parts for part in op.all_outputs)
     limits = tuple(limit for output in all_outputs for limit in output.limits)
     if len(limits) > 1:
@@ -263,6 +250,19 @@ def _together(outputs: Outputs) -> Operation:
         after=(),
         outputs=all_outputs,
     )
+
+
+def _check_one_aggregation(parts: list[tuple[str, Operation]]) -> None:
+    """Raise DefinitionError if outputs, given by name, are not of one aggregation."""
+    (first_name, first), *others = parts
+    for name, op in others:
+        differs = [what for what, mine, theirs in _aggregation(first, op) if not same(mine, theirs)]
+        if differs:
+            raise DefinitionError(
+                f"The outputs {first_name!r} and {name!r} are not of one aggregation: they differ in their "
+                f"{', '.join(differs)}. Build the aggregation once and derive both from it "
+                "(final = counts.suppress(...)), or give each a query of its own."
+            )
 
 
 def _beside_others(name: str, output: Output) -> Output:
