@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -119,7 +119,8 @@ class Stage:
         state, layout = loaded.state, loaded.layout
         end_of_input = drain.advance(state, self.drains) or end_of_input
         flushed = compatibility.start(loaded)
-        batch, metrics = self._decode(blobs, layout, task)
+        received = self._decode(blobs, layout, task)
+        batch = received.batch
         state.task = batch.task
         # The clock of the driver's machine may be set back; the wall clock of the state never goes back.
         state.wall_clock = max(state.wall_clock, batch.wall_clock, NEVER if wall_clock is None else wall_clock)
@@ -133,24 +134,16 @@ class Stage:
         closes_at = MAX_MS if end_of_input else state.closed_through
         buffered = operator.buffered(state)
         made = operator.process(state, batch, closes_at)
-        metrics["emitted"] = 0
-        wake_at = None
+        emitted, wake_at = 0, None
         for rows in self._parts(state, flushed, layout, made):
             if self.expected is not None:
                 rows = expected_keys.add_missing(layout, state, batch, rows, self.expected, closes_at)
             if layout.op.retention_ms is not None or state.closed:
                 retention.keep(layout, state, outputs.of_kind(layout, rows, "final"))
             rows, wake_at = outputs.emit(layout, state, rows, batch, flushed, end_of_input)
-            metrics["emitted"] += rows.num_rows
-            without_records, now = all(chunk.without_records for chunk in batch.chunks), operator.time_of_rows(state)
-            # Without records a task on Spark steps only if its clock asks for it.
-            sends_time = layout.op.passes_time and not (without_records and now == time_before)
-            yield to_stream.with_time(rows, now, without_records) if sends_time else rows
-        metrics["late"] += batch.dropped_late
-        metrics |= _reported_once(batch) if metrics.pop("first") else {"records": 0, "lateness_sum": 0.0}
-        if batch.reports_graces:
-            step.metrics[GRACE_NEEDED] = batch.graces()
-        metrics["stream_time"] = operator.shown_time(state)
+            emitted += rows.num_rows
+            yield _with_time(rows, batch, time_before, operator.time_of_rows(state)) if layout.op.passes_time else rows
+        metrics = received.metrics() | {"emitted": emitted, "stream_time": operator.shown_time(state)}
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
         if not loaded.described:
@@ -165,10 +158,10 @@ class Stage:
         looked_at = self.expected is not None or op.retention_ms is not None or state.closed or self.layout.sorts
         if looked_at or flushed.results or flushed.of_limits or op.all_limits or op.regroup or op.named:
             return [results.concat(layout, list(made))]
-        # Late records alone leave once, when the operator has made all its rows, of which none leaves.
+        # If only late records leave, they leave once, when the operator has taken all records.
         return deque(made, maxlen=1) if op.keeps_late else made
 
-    def _decode(self, blobs: Iterable[bytes], layout: Layout, task: int) -> tuple[Batch, dict[str, float]]:
+    def _decode(self, blobs: Iterable[bytes], layout: Layout, task: int) -> _Received:
         batch = Batch(layout) if layout.op.joined is None else JoinBatch(layout)
         batch.task = task
         drops: Counter[str] = Counter()
@@ -185,8 +178,32 @@ class Stage:
             batch.wall_clock = max(batch.wall_clock, meta.get("wall_clock", NEVER))
             drops.update(meta["drops"])
             first = first or meta["first"]
-        metrics: dict[str, float] = {reason: drops[reason] for reason in reasons(self.layout.op)}
-        return batch, metrics | {"first": first}
+        return _Received(batch, {reason: drops[reason] for reason in reasons(self.layout.op)}, first)
+
+
+class _Received(NamedTuple):
+    """The decoded blobs of a batch.
+
+    drops  the number of records that map tasks dropped and that this task counts, by reason
+    first  whether this task reports the metrics of all map tasks
+    """
+
+    batch: Batch
+    drops: dict[str, int]
+    first: bool
+
+    def metrics(self) -> dict[str, Any]:
+        """Metrics of the records, when the operator has processed them."""
+        metrics: dict[str, Any] = self.drops | {"late": self.drops["late"] + self.batch.dropped_late}
+        metrics |= _reported_once(self.batch) if self.first else {"records": 0, "lateness_sum": 0.0}
+        return metrics | ({GRACE_NEEDED: self.batch.graces()} if self.batch.reports_graces else {})
+
+
+def _with_time(rows: pa.Table, batch: Batch, before: int, now: int) -> pa.Table:
+    """The rows with the stream time (ms) for the next operator, `before` the batch and `now`."""
+    without_records = all(chunk.without_records for chunk in batch.chunks)
+    # Without records a task on Spark steps only if its clock asks for it.
+    return rows if without_records and now == before else to_stream.with_time(rows, now, without_records)
 
 
 def _reported_once(batch: Batch) -> dict[str, Any]:
