@@ -266,14 +266,14 @@ def aggregated(
         raise DefinitionTypeError(f'`materialized` is {materialized!r}. Use Materialized.as_("name").')
     check_aggregated(groups.stream.clock)
     node = WindowedAggregate(
-        groups.stream,
-        groups.key,
-        groups.windows,
-        aggregations,
-        groups.emit,
-        materialized or Materialized("aggregate"),
-        expect_keys,
-        check_late_records(late_records),
+        stream=groups.stream,
+        key=groups.key,
+        windows=groups.windows,
+        aggregations=aggregations,
+        emit=groups.emit,
+        materialized=materialized or Materialized("aggregate"),
+        expects=expect_keys,
+        late_records=check_late_records(late_records),
     )
     _check_expected(node)
     _check_retention(node)

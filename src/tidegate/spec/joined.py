@@ -124,8 +124,9 @@ class Joined:
                 f'join: both sides have a column {both[0]!r}. Give suffixes=("_left", "_right"), a value_joiner, '
                 "or rename it with map_values."
             )
+        suffixes = self.suffixes or ("", "")
         named = [
-            {name: name + self.suffixes[side] if name in both else name for name in names}  # type: ignore[index]
+            {name: name + suffixes[side] if name in both else name for name in names}
             for side, names in ((LEFT, left), (RIGHT, right))
         ]
         taken = [*named[LEFT].values(), *named[RIGHT].values()]

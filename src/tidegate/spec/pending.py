@@ -164,14 +164,14 @@ class Pending:
             for one in fields["waiting"]
         )
         return cls(
-            fields["name"],
-            fields["stream_time"],
-            waiting,
-            fields["open_windows"],
-            None if held is None else (held[0], held[1]),
-            tuple(Buffered(**_with_pairs(one)) for one in fields["limits"]),
-            None if lookups is None else Lookups(**_with_pairs(lookups)),
-            fields.get("follows"),
+            name=fields["name"],
+            stream_time=fields["stream_time"],
+            waiting=waiting,
+            open_windows=fields["open_windows"],
+            held_by=None if held is None else (held[0], held[1]),
+            limits=tuple(Buffered(**_with_pairs(one)) for one in fields["limits"]),
+            lookups=None if lookups is None else Lookups(**_with_pairs(lookups)),
+            follows=fields.get("follows"),
         )
 
     def _repr_html_(self) -> str:
@@ -264,14 +264,14 @@ def together(tasks: Iterable[Pending], open_windows: int) -> Pending:
     waiting = tuple(replace(windows[at], missing_ms=at[0] - (now or 0)) for at in sorted(windows))
     held = [task.held_by for task in found if task.held_by is not None]
     return Pending(
-        found[0].name,
-        now,
-        waiting,
-        open_windows,
-        min(held, key=lambda one: one[1], default=None),
-        _buffers([limit for task in found for limit in task.limits]),
-        _lookups([task.lookups for task in found if task.lookups is not None]),
-        found[0].follows,
+        name=found[0].name,
+        stream_time=now,
+        waiting=waiting,
+        open_windows=open_windows,
+        held_by=min(held, key=lambda one: one[1], default=None),
+        limits=_buffers([limit for task in found for limit in task.limits]),
+        lookups=_lookups([task.lookups for task in found if task.lookups is not None]),
+        follows=found[0].follows,
     )
 
 

@@ -389,16 +389,16 @@ def _together(parts: list[Totals], shares: Shares) -> Totals:
         return Totals()
     shared = 0 if shares is _nothing_shared else sum(shares(one.last, two.first) for one, two in pairwise(parts))
     return Totals(
-        parts[0].first,
-        parts[-1].last,
-        sum(part.logs for part in parts),
-        sum(part.rows for part in parts),
-        sum(part.size for part in parts),
-        sum(part.windows for part in parts) - shared,
-        sum(part.waits for part in parts),
-        sum(part.counts for part in parts),
-        min(part.closes for part in parts),
-        min(part.due for part in parts),
+        first=parts[0].first,
+        last=parts[-1].last,
+        logs=sum(part.logs for part in parts),
+        rows=sum(part.rows for part in parts),
+        size=sum(part.size for part in parts),
+        windows=sum(part.windows for part in parts) - shared,
+        waits=sum(part.waits for part in parts),
+        counts=sum(part.counts for part in parts),
+        closes=min(part.closes for part in parts),
+        due=min(part.due for part in parts),
     )
 
 

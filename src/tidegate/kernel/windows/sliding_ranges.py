@@ -129,8 +129,19 @@ class Shape:
             some, np.append(axis.offset[codes], 0)[low], np.append(axis.offset[stored_codes], 0)[np.maximum(base, -1)]
         )
         newest = np.maximum(np.where(some, at[high - 1], STORED), np.append(reach, STORED)[base])
-        begins, whole = _has(after_old, place), (stored, reach, untouched)
-        return cls(place, place - offset, newest - offset, base, own >= 0, low, high, begins, *whole)
+        return cls(
+            place=place,
+            start=place - offset,
+            newest=newest - offset,
+            base=base,
+            own=own >= 0,
+            low=low,
+            high=high,
+            after_old=_has(after_old, place),
+            stored=stored,
+            reaches=reach,
+            untouched=untouched,
+        )
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,17 @@ class _Reading:
         deletes = _deletes(tombstones, source.columns, history)
         if registered is not None:
             registered = registered.with_key(key if _KAFKAS_KEY in source.columns else [])
-        return _Reading(source, key, fields, _names(fields), time, deletes, order, name, registered)
+        return _Reading(
+            source=source,
+            key=key,
+            row=fields,
+            names=_names(fields),
+            time=time,
+            deletes=deletes,
+            order=order,
+            name=name,
+            registered=registered,
+        )
 
     def frame(self) -> DataFrame:
         """The changes, in the order of the records; Spark counts the records that are no change (`observedMetrics`)."""
@@ -236,7 +246,7 @@ class _Reading:
         new = self._change([after.getField(each) for each in self.row.names], False)
         old_key = self._old_key()
         gone = self._change([old_key.get(each, before.getField(each)) for each in self.row.names], True)
-        # A key that was null is none, and there was no row; one that becomes null leaves no row behind.
+        # Before a key that was null there was no row to delete; behind a key that becomes null there is no new row.
         moved = reduce(or_, [_another(before.getField(each), after.getField(each)) for each in self.key])
         tombstone = F.array(gone) if self.deletes else F.slice(F.array(gone), 1, 0)  # empty
         return (

@@ -57,9 +57,16 @@ def of_batch(name: str, metrics: Mapping[str, Any]) -> Pending:
     if (side := metrics.get("slowest_side")) is not None and side >= 0:
         partition = f"{SIDES[int(side)]} side"
     held_by = None if time is None else (partition, time)
-    limits, follows = tuple(_buffered(metrics)), "" if metrics.get("follows_join") else None
-    stream_time, windows = now if stands else None, metrics["open_windows"]
-    return Pending(name, stream_time, waiting, windows, held_by, limits, _lookups(metrics), follows)
+    return Pending(
+        name=name,
+        stream_time=now if stands else None,
+        waiting=waiting,
+        open_windows=metrics["open_windows"],
+        held_by=held_by,
+        limits=tuple(_buffered(metrics)),
+        lookups=_lookups(metrics),
+        follows="" if metrics.get("follows_join") else None,
+    )
 
 
 def _lookups(metrics: Mapping[str, Any]) -> Lookups | None:

@@ -81,7 +81,18 @@ class Reading:
         names = _names(key_fields, value_fields)
         columns = [names[_KEY, field] for field in key_fields.names] if key_format else _of_value(key, names)
         time = STAMP if timestamp is None else _time(check_column(timestamp, "timestamp"), names)
-        return Reading(raw, key_format, value_format, key_fields, value_fields, columns, names, time, name, several)
+        return Reading(
+            raw=raw,
+            key_format=key_format,
+            value_format=value_format,
+            key_fields=key_fields,
+            value_fields=value_fields,
+            key_columns=columns,
+            names=names,
+            time=time,
+            name=name,
+            several=several,
+        )
 
     def frame(self) -> DataFrame:
         """The records that can be read; Spark counts all records and the malformed ones (`observedMetrics`)."""
@@ -194,7 +205,7 @@ class Reading:
             # Null beyond the range of a timestamp: the stream counts the record, and goes on.
             column = F.when(column.between(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS), F.timestamp_millis(column))
         elif not isinstance(kind, TimestampType | TimestampNTZType | DateType):
-            # No time, as the definition says then. Beside Kafka's time Spark would cast a text, and fail at "noon".
+            # tg.stream refuses a column that is no time. With `otherwise` Spark would cast a text, and fail at "noon".
             return column
         return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(column) if self.deletes else column
 

@@ -110,14 +110,14 @@ class _Operator:
         if not query.active and GROWS in metrics:
             metrics[GROWS] = NOTHING
         return Watched(
-            query.name,
-            totals.name,
-            query.active,
-            metrics,
-            self.pending,
-            totals.graces.last_day(now_ms) if GRACE_NEEDED in totals.hows else None,
-            totals.graces.windows,
-            dict(self.partitions),
+            query=query.name,
+            operator=totals.name,
+            active=query.active,
+            metrics=metrics,
+            pending=self.pending,
+            graces=totals.graces.last_day(now_ms) if GRACE_NEEDED in totals.hows else None,
+            windows=totals.graces.windows,
+            partitions=dict(self.partitions),
         )
 
 
@@ -167,7 +167,7 @@ class Listener(StreamingQueryListener):
             query = self._query(str(event.id), event.name, _ms(event.timestamp))
             query.name = event.name or str(event.id)
             query.run, query.active, query.restarted = str(event.runId), True, True
-            # With a new checkpoint a query of the same name has another id. Its series are the ones of that name.
+            # With a new checkpoint a query of the same name has another id; it takes over the series of the name.
             earlier = self._named(query.name, but=str(event.id))
             for found in [found for found in earlier if not self._queries[found].active]:
                 del self._queries[found]
