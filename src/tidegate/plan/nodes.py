@@ -87,7 +87,7 @@ class Stream:
             return replace(self, sources=tuple(one.then(own) for one, own in zip(self.sources, kept, strict=True)))
         if self.table is None or not isinstance(step, MapValues):
             return replace(self, steps=(*self.steps, step))
-        # Behind `select_key` the key of the operator is no key of the stream, but its rows are still told apart by it.
+        # Behind `select_key` the stream has another key, but the operator's key still tells the operator's rows apart.
         key = public_key(root_of(self.table).key)
         aside = tuple(name for name in key if name not in (*step.kept, *step.columns))
         step = replace(step, kept=(*step.kept, *aside))

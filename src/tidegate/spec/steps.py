@@ -234,7 +234,7 @@ def _unknown_field(expression: Any, columns: Sequence[str]) -> str | None:
 
     from tidegate.spec.types import LIKELY
 
-    for kind in (pa.null(), *LIKELY):  # a function that does not take one of them hides the fields behind it
+    for kind in (pa.null(), *LIKELY):  # a function that refuses a type hides missing fields, so try several types
         error = refusal_of(expression, pa.schema([(name, kind) for name in columns]))
         if error is None or (name := no_such_field(error, columns)) is not None:
             return None if error is None else name

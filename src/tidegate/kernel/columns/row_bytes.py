@@ -140,7 +140,7 @@ class RowBytes:
         counts = ends - starts
         most = 2 * self.tuning.block_rows
         if len(at) < (count := int(counts.sum())) and count > most:
-            # Most rows that are read lie between the wanted ones: in parts, so that memory need not hold all of them.
+            # Most rows that are read lie between wanted ones. Read in parts, they are not in memory all at once.
             return np.concatenate([self._rows(copy, part) for part in np.array_split(at, -(-count // most))])
         whole = np.frombuffer(copy.read(starts * self.width, counts * self.width), np.uint8)
         rows = whole.reshape(int(counts.sum()), self.width)

@@ -178,7 +178,7 @@ def _combined(layout: Layout, rows: pa.Table, by: list[str], tasks: int) -> tupl
     try:
         merged = grouping.merge(layout, rows, by, groups)
     except AggregationError:
-        # Some of them may be late, and the sum with other records, or of what is left of a group, may fit.
+        # The task decides: it may drop some of these records as late, and with other records the sum may fit.
         return _each_record(layout, rows, by, *_by_task(layout, keys, tasks))
     return merged.append_column("n", pa.array(groups.sizes)), sizes
 

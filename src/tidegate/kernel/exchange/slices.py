@@ -89,7 +89,7 @@ def with_schema(rows: pa.Table, layout: Layout) -> pa.Table:
 
 def _table(layout: Layout, batches: list[pa.RecordBatch]) -> pa.Table:
     if any(batch.schema != batches[0].schema for batch in batches):
-        # Of some files the keys are dictionary-encoded, of others not.
+        # Some files have dictionary-encoded keys, others do not.
         batches[:] = [decoded(batch) for batch in batches]
     table = pa.Table.from_batches(batches)
     batches.clear()  # The table alone holds them, and is released sooner.

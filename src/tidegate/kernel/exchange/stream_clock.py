@@ -28,7 +28,8 @@ def fold(
     if not clock.slowest:
         largest = Fold(chunks, stream_time)
         if chunks:  # without records a task on Spark does not step
-            # Partitions of an earlier clock hold nothing back. Those ahead tell the newest record (`kernel.upgrade`).
+            # Partitions of an earlier clock hold nothing back. Those ahead of stream time stay, because they have the
+            # time of the newest record (`State.newest`).
             state.partitions = {name: at for name, at in state.partitions.items() if at.time > largest.stream_time}
         return largest
     if not (has_records or any(reports_more(chunk, state.partitions) for chunk in chunks)):
@@ -47,6 +48,6 @@ def advanced(clock: Clock, chunks: Sequence[Chunk], has_records: bool, state: St
         state.idle = Idle()
         return stream_time
     if not has_records and not all(chunk.without_records for chunk in chunks):
-        return stream_time  # records that were filtered out: neither silence nor input of this operator
+        return stream_time  # all records were filtered out: the input is not silent, and the operator got none
     alone = state.tasks == 1
     return state.idle.advance(clock.idle_advance_ms, has_records, state.wall_clock, stream_time, alone=alone)

@@ -147,7 +147,7 @@ class GraceHistory:
         self._kind, self._today = kind, grace
         self.windows = (size, advance, grace) if kind == OF_TIME else None
         hour = int(at_ms // HOUR_MS)
-        for one in self._hours:  # if the clock was set back, earlier hours were not ahead of it
+        for one in self._hours:  # if the clock was set back, no hour may lie ahead of it
             one.number = min(one.number, hour)
         if not self._hours or self._hours[-1].number < hour:
             self._hours.append(_Hour(hour))

@@ -124,7 +124,7 @@ class Totals:
     def _update_latest(self, metrics: Mapping[str, float], *, everybody: bool) -> None:
         """Update the numbers of the last batch. Some tasks alone (not `everybody`) say nothing about the others."""
         for name in _LATEST:
-            # They say all about the waiting rows if the others hold none.
+            # These tasks have all the waiting rows if their rows are as many as those of all tasks.
             all_rows = name == _FILL and name in metrics and metrics.get(_WAITING) == self._gauges[_WAITING]
             if everybody or all_rows or name == "stream_time":
                 self._latest[name] = metrics.get(name, self._latest.get(name, 0))

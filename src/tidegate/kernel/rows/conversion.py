@@ -252,7 +252,7 @@ def _nearest(value: Any, kind: pa.DataType) -> float:
 
 
 def _decimal(kind: pa.DataType) -> Converter:
-    arrow = _of_arrow(kind)  # which knows no integers of numpy
+    arrow = _of_arrow(kind)  # Arrow takes no integers of numpy for decimals
     return lambda value: arrow(int(value) if isinstance(value, np.integer) else value)
 
 

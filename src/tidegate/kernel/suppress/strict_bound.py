@@ -100,7 +100,7 @@ def compare(layout: Layout, state: State, records: Ints, sizes: Ints) -> None:
     assert layout.op.buffer is not None
     buffer = layout.op.buffer.share(state.task, state.tasks)
     peaks = int(records.max(initial=0)), int(sizes.max(initial=0))
-    # Behind it time limits have the metrics of rows that wait, but for the fill.
+    # If time limits follow, the metrics of waiting rows are about the limits. The fill is about the fullest buffer.
     record = suppression_metrics.record_fill if layout.op.all_limits else suppression_metrics.record_peaks
     record(state, layout.op.buffer, *peaks)
     over = np.flatnonzero(exceeds(buffer, records, sizes))

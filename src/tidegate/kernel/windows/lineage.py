@@ -150,13 +150,13 @@ class Lineage:
         starts, begins = np.cumsum(sizes) - sizes, np.cumsum(lengths) - lengths
         merged: dict[str, pa.Array] = {}
         for index, (acc, names) in enumerate(zip(self._layout.accumulators, self._layout.states, strict=True)):
-            # To make a list takes as long as to read its values.
+            # A scan would make a list at each place, which takes as long as reading the list's values again.
             scans = len(laid) * _REPEATS < lengths.sum() and not isinstance(acc, CollectList)
             leaves = pa.array(laid if scans else laid[expanded(starts[run], lengths, 1)])
             state = [array(self._leaves[name].take(leaves)) for name in names]
             try:
                 if scans:
-                    # Between the nodes of a run, leaves of a session that joins it may add up to more than fits.
+                    # At the nodes alone: between them, leaves of a session that joins the run may overflow a sum.
                     made = acc.scan_at(state, starts, starts[run] + lengths - 1)
                 else:
                     made = acc.merge_runs(state, begins) if nodes else state

@@ -147,7 +147,8 @@ class Table:
         self._check(end)
         if start == self.initial():
             # If Spark runs batch 0 again after a restart, the table may have come further since the query began.
-            # Of an end that an earlier version planned, it is known if batch 0 ends in the table as it was.
+            # The end has the version with which the query began. Ends that an earlier tidegate planned lack it: then it
+            # is known only if the end lies in the first snapshot.
             known = end["version"] if end["snapshot"] else start["version"]
             start = {**start, "version": end.get(_BEGAN, known)}
         found: list[Listed] = []

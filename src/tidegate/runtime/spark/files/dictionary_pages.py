@@ -22,7 +22,7 @@ DICTIONARY_BYTES = 1_100_000
 LENGTH = 8
 """Assumed bytes of a value in a file without statistics."""
 
-# Beyond its dictionary a writer of version 2 may put values together in ways that Arrow does not read as numbers.
+# A writer of version 2 may encode values that are not in its dictionary in ways that Arrow does not read as numbers.
 _ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
 
 _AROUND = 200

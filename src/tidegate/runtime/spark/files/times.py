@@ -150,7 +150,7 @@ def _gregorian(column: pa.Array) -> pa.Array:
         return column
     days = numbers.fill_null(0).to_numpy()
     year = (4 * (days.astype(np.int64) - _MARCH) + 3) // 1461
-    # Of four years with 00 at their end three have no leap day in the Gregorian calendar; in the year 0 it is 2 behind.
+    # The Gregorian calendar has no leap day in three of four century years; in the year 0 it is two days behind.
     found = np.where(days < _FIRST_DAY, days + 2 - year // 100 + year // 400, days).astype(np.int32)
     return pa.array(found, mask=flags(column.is_null())).cast(pa.date32())
 

@@ -70,7 +70,7 @@ def repeats_offsets(frame: DataFrame, partition: str | None, offset: str | None)
         # Most plans have no such node, and each question to Spark's process takes time.
         return any(kind in shown for kind in ("Union", *_MULTIPLIES)) and _repeats(plan)
     except (AttributeError, NotImplementedError, Py4JError, PySparkException):
-        return False  # as above
+        return False  # as in `Origin.of`: there is no plan to look at
 
 
 def _repeats(plan: Any) -> bool:

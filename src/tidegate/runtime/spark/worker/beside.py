@@ -41,7 +41,7 @@ def beside(parts: Iterable[Any], in_memory: int) -> Copy | None:
         held.append(part)
         size += len(part)
         if size > in_memory:
-            # Only these lines: an error in making a part is none of this file.
+            # Only errors of the file are caught here, and none that making a part raises.
             try:
                 file = file or tempfile.TemporaryFile(prefix="tidegate-", buffering=0)  # noqa: SIM115 (it stays open)
                 for one in held:

@@ -152,7 +152,7 @@ def _instants(column: Column, type_: pa.DataType) -> Column:
         return F.timestamp_micros(column) if type_.tz else F.timestamp_add("MICROSECOND", column, epoch)
     if pa.types.is_list(type_):
         return F.transform(column, lambda item: _instants(item, type_.value_type))
-    # By number: names of fields may differ by case alone, and Spark then finds two of them. It casts structs by place.
+    # Fields get numbers as names: names may differ by case alone, and Spark would find two. A cast goes by place.
     wire = [_wire_type(field.type) for field in type_]
     fields = column.cast(spark_type(pa.struct([(f"f{place}", kind) for place, kind in enumerate(wire)])))
     parts = [_instants(fields.getField(f"f{place}"), field.type).alias(field.name) for place, field in enumerate(type_)]
