@@ -114,26 +114,11 @@ def clocks() -> str:
     drawing.line(MARGIN, bottom, WIDTH - 20, bottom, INK, thick="1.2")
     looks = {"max": (LATE, "6 3"), "min_partition": (LEAVES, "1 0")}
     for rule, moments in found.items():
-        color, dash = looks[rule]
-        for moment, after in zip(moments, [*moments[1:], None], strict=True):
-            end = x(moment.number) + step if after else WIDTH - 25
-            drawing.line(x(moment.number), y(moment.stream_time), end, y(moment.stream_time), color, dash=dash)
-            if after:
-                drawing.line(end, y(moment.stream_time), end, y(after.stream_time), color, dash=dash)
-    for moment in found["max"]:
-        strong, _ = KEYS[moment.key]
-        drawing.circle(x(moment.number), y(moment.at), 10, fill=strong)
-        drawing.write(
-            x(moment.number), y(moment.at) + 4.5, str(moment.number), size=12, color="#ffffff", anchor="middle"
-        )
-    drawing.write(20, bottom + 20, "records, numbered", size=12, color=PALE)
-    drawing.write(20, bottom + 35, "as they arrive", size=12, color=PALE)
-    for moment in found["max"]:
-        drawing.write(x(moment.number), bottom + 20, str(moment.number), size=12, color=PALE, anchor="middle")
+        _stream_time(drawing, moments, x, y, looks[rule])
+    _numbered_records(drawing, found["max"], x, y, bottom)
     lane = bottom + 50
     for rule, moments in found.items():
-        tall = _rows_by_arrival(drawing, lane, rule, looks[rule][0], moments, x)
-        lane += tall
+        lane += _rows_by_arrival(drawing, lane, rule, looks[rule][0], moments, x)
     marks: list[Mark] = [
         ("left", lambda x, y: drawing.circle(x + 12, y - 4, 7, fill=KEYS["A"][0])),
         ("right", lambda x, y: drawing.circle(x + 12, y - 4, 7, fill=KEYS["B"][0])),
@@ -143,6 +128,30 @@ def clocks() -> str:
     ]
     legend(drawing, lane + 22, marks)
     return drawing.text(lane + 44)
+
+
+def _stream_time(drawing: Drawing, moments: Sequence[Moment], x: Any, y: Any, look: tuple[str, str]) -> None:
+    """Draw a stream time over the records."""
+    color, dash = look
+    for moment, after in zip(moments, [*moments[1:], None], strict=True):
+        end = x(after.number) if after else WIDTH - 25
+        drawing.line(x(moment.number), y(moment.stream_time), end, y(moment.stream_time), color, dash=dash)
+        if after:
+            drawing.line(end, y(moment.stream_time), end, y(after.stream_time), color, dash=dash)
+
+
+def _numbered_records(drawing: Drawing, moments: Sequence[Moment], x: Any, y: Any, bottom: float) -> None:
+    """Draw the records at their event times, and their numbers below."""
+    for moment in moments:
+        strong, _ = KEYS[moment.key]
+        drawing.circle(x(moment.number), y(moment.at), 10, fill=strong)
+        drawing.write(
+            x(moment.number), y(moment.at) + 4.5, str(moment.number), size=12, color="#ffffff", anchor="middle"
+        )
+    drawing.write(20, bottom + 20, "records, numbered", size=12, color=PALE)
+    drawing.write(20, bottom + 35, "as they arrive", size=12, color=PALE)
+    for moment in moments:
+        drawing.write(x(moment.number), bottom + 20, str(moment.number), size=12, color=PALE, anchor="middle")
 
 
 def _line_mark(drawing: Drawing, rule: str, look: tuple[str, str]) -> Mark:
