@@ -85,6 +85,60 @@ def test_another_clock_on_a_running_query_takes_no_time_back() -> None:
     assert order(driver, 1, 52) == [46, 47]
 
 
+@pytest.mark.parametrize("history", [None, "20 ms"])
+def test_under_another_clock_no_partition_holds_it_back(history: str | None) -> None:
+    """Also when the first clock comes back: it knows the partitions whose records come under it."""
+
+    def restarted(state: Any, **clock: Any) -> TopologyTestDriver:
+        prices = tg.table("prices", key="k", timestamp="ts", history=history)
+        return TopologyTestDriver(tg.stream("orders", key="k", timestamp="ts", **clock).left_join(prices), state=state)
+
+    def shown(driver: TopologyTestDriver) -> tuple[Any, Any]:
+        return driver.pending().stream_time, driver.pending().held_by
+
+    driver = restarted(None, **SLOW)
+    order(driver, 1, 8)
+    order(driver, 0, 40)
+    assert shown(driver) == (8, ("left side, partition 1", 8))
+    driver = restarted(driver.state(), **ORDER)
+    order(driver, 0, 41)
+    assert shown(driver) == (41, None)
+    driver = restarted(driver.state(), **SLOW)
+    order(driver, 0, 42)
+    assert shown(driver) == (42, ("left side, partition 0", 42))
+
+
+def test_the_next_lookup_is_that_of_the_first_record_that_still_waits() -> None:
+    """The records at 8 and 9 are stored together."""
+    driver = TopologyTestDriver(joined("20 ms"))
+    assert [order(driver, 0, ts) for ts in (8, 9, 28)] == [[], [], [8]]
+    assert driver.pending().lookups == tg.Lookups(29, 28, 2)
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
+@pytest.mark.parametrize("history", [None, "1 minute"])
+def test_rows_of_a_join_come_by_their_timestamps_beside_changes_of_a_table(history: str | None) -> None:
+    """In one batch the pair at 9 comes between the changes at 5 and at 20, though the join of streams is at 8 still."""
+
+    def schema(column: str) -> pa.Schema:
+        return pa.schema([("k", pa.string()), *((name, pa.int64()) for name in ("ts", column, "p", "o"))])
+
+    clicks, views = (
+        tg.stream(name, key="k", timestamp="ts", schema=schema(column), **SLOW)
+        for name, column in (("clicks", "a"), ("views", "b"))
+    )
+    prices = tg.table("prices", key="k", timestamp="ts", history=history, schema=schema("price"), **ORDER)
+    pairs = clicks.join(views, tg.JoinWindows.of_time_difference_with_no_grace("10 ms"))
+    rows = Tasks(pairs.left_join(prices).node, 1).batch(
+        [
+            ("clicks", [{"k": "A", "ts": 8, "a": 1, "p": 0, "o": 0}]),
+            ("views", [{"k": "A", "ts": 9, "b": 2, "p": 0, "o": 0}]),
+            ("prices", [{"k": "A", "ts": ts, "price": ts, "p": 0, "o": ts} for ts in (5, 20)]),
+        ]
+    )
+    assert [(row["timestamp"], row["price"]) for row in rows] == [(9, 5)]
+
+
 @pytest.mark.filterwarnings("ignore::tidegate.TidegateWarning")
 def test_rows_of_a_join_of_streams_wait_by_the_slower_side() -> None:
     clicks, views = (tg.stream(name, key="k", timestamp="ts", schema=None, **ORDER) for name in ("clicks", "views"))

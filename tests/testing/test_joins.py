@@ -383,6 +383,14 @@ def test_the_latest_row_becomes_the_first_version() -> None:
     assert found(driver, price("a", 50, 50), order("a", 49), order("a", 50)) == [(49, 10), (50, 50)]
 
 
+def test_each_change_of_the_batch_with_which_a_history_begins_is_a_version() -> None:
+    driver = TopologyTestDriver(looking_up(None))
+    rows(driver, price("a", 1, 1))
+    driver = changed(driver, looking_up("1 minute"), "versions are kept from now on")
+    driver.pipe_batch([change for _, change in (price("a", 10, 10), price("a", 20, 20))], "prices")
+    assert found(driver, order("a", 9), order("a", 19), order("a", 20)) == [(9, 1), (19, 10), (20, 20)]
+
+
 def test_versions_do_not_say_which_row_came_last() -> None:
     driver = TopologyTestDriver(looking_up("1 minute"))
     rows(driver, price("a", 1, 1))

@@ -79,7 +79,7 @@ class StreamTableJoin(JoinOperator):
     def move_time(self, state: State, batch: Batch) -> None:
         assert isinstance(batch, JoinBatch)
         # Rows of another operator move time by their timestamps too, however far that operator's stream time has come.
-        records = [chunk if chunk.reported is None else replace(chunk, reported=None) for chunk in batch.chunks]
+        records = [replace(chunk, reported=None) for chunk in batch.chunks]
         batch.fold = Fold(records, state.stream_time)
         state.stream_time = batch.fold.stream_time
         clock = self.layout.op.stream.clock
