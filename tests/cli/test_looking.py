@@ -195,6 +195,13 @@ def test_a_drain_needs_a_writer(
     )
 
 
+def test_the_writer_of_a_drain_is_a_function() -> None:
+    pytest.importorskip("pyspark")
+    counts = tg.stream("s", key="k", timestamp="t").group_by_key().count()
+    with pytest.raises(tg.DefinitionTypeError, match=r"^`write` is 'noop', not a function of the rows\. Give for exam"):
+        tg.drain(counts, "checkpoint", "noop")  # type: ignore[arg-type]
+
+
 def test_a_drain_that_is_interrupted_leaves_no_query_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by Ctrl-C in a notebook: the query wrote on, and the drain that is called again met it."""
     pytest.importorskip("pyspark")

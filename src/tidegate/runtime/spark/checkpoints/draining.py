@@ -29,6 +29,11 @@ def drain(table: Any, checkpoint: str, write: Callable[[DataFrame], Any], row_id
     """See `tg.drain`."""
     if not isinstance(table, Result):
         raise DefinitionTypeError(f"`table` is {table!r}, not a table or outputs of tidegate. Give what you run.")
+    if not callable(write):
+        raise DefinitionTypeError(
+            f"`write` is {in_one_line(write)}, not a function of the rows. Give for example "
+            'lambda rows: rows.writeStream.format("parquet").option("path", "/data/counts").'
+        )
     rows = to_df(table.node, drains=True, row_ids=row_ids)
     if not rows.isStreaming:
         raise DefinitionTypeError("`table` is of static DataFrames, whose windows all close anyway: use to_df().")
