@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidegate.runtime.spark.checkpoints.reading import nothing
 from tidegate.runtime.spark.checkpoints.reading import pending as of_state
 from tidegate.spec.joined import SIDES
 from tidegate.spec.metrics import of_store, store_of
@@ -16,10 +17,14 @@ from tidegate.spec.pending import Buffered, Lookups, Pending, Waiting
 def pending(query: Any, checkpoint: str | None = None) -> list[Pending]:
     """One `Pending` per operator of ours, from the newest progress that has its metrics.
 
-    Given the checkpoint of the query, from the state in it: with every window.
+    Given the checkpoint of the query, from the state in it: with every window. Raises CheckpointError if it has no
+    state, and the query has run a batch.
     """
     if checkpoint is not None:
-        return of_state(SparkSession.active(), checkpoint)
+        stored = of_state(SparkSession.active(), checkpoint)
+        if not stored and pending(query):
+            raise nothing(checkpoint)
+        return stored
     found: dict[str, Pending] = {}
     for progress in query.recentProgress:
         for name, metrics in observed(progress):
