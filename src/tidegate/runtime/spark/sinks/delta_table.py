@@ -122,10 +122,10 @@ class DeltaTarget(Target):
 
     def make(self, partition_by: list[str]) -> None:
         deltalake = package()
-        if not deltalake.DeltaTable.is_deltatable(self._path, self._options):
-            self._check_names()
-            self._check_partitions(partition_by)
-            try:
+        try:
+            if not deltalake.DeltaTable.is_deltatable(self._path, self._options):
+                self._check_names()
+                self._check_partitions(partition_by)
                 deltalake.DeltaTable.create(
                     self._path,
                     schema=deltalake.Schema(self._fields),
@@ -133,17 +133,17 @@ class DeltaTarget(Target):
                     partition_by=partition_by or None,
                     storage_options=self._options,
                 )
-            except (deltalake.exceptions.TableNotFoundError, OSError) as error:
-                raise TidegateError(
-                    f"{self.place} is not there and cannot be made: {error}. See that this process may write there and "
-                    "that the disk has room, or give another `path`."
-                ) from error
-            except deltalake.exceptions.DeltaError as error:
-                # deltalake 1.6 does not notice times of a wall clock in maps, and then refuses them.
-                raise DefinitionError(
-                    f"deltalake cannot make {self.place}: {error}. Cast the column that it does not take, or make the "
-                    f"table in another way. The columns are {self._columns}."
-                ) from error
+        except (deltalake.exceptions.TableNotFoundError, OSError) as error:
+            raise TidegateError(
+                f"{self.place} is not there and cannot be made: {error}. See that this process may write there and "
+                "that the disk has room, or give another `path`."
+            ) from error
+        except deltalake.exceptions.DeltaError as error:
+            # deltalake 1.6 does not notice times of a wall clock in maps, and then refuses them.
+            raise DefinitionError(
+                f"deltalake cannot make {self.place}: {error}. Cast the column that it does not take, or make the "
+                f"table in another way. The columns are {self._columns}."
+            ) from error
         self._check(self._table())
 
     def _check_names(self) -> None:
