@@ -642,7 +642,7 @@ def test_the_zone_is_an_option_in_any_case(spark: SparkSession, tmp_path: Path, 
         ({"encoding": "UTF-16"}, "encoding is 'UTF-16'"),
         ({"cleanSource": "delete"}, "'cleanSource', which a source of files in order does not have"),
         ({"maxFilesPerTrigger": "0"}, "`maxFilesPerTrigger` is '0'"),
-        ({"mode": "loud"}, "`mode` is 'LOUD'. Use DROPMALFORMED"),
+        ({"mode": "loud"}, "`mode` is 'loud'. Use DROPMALFORMED"),
         ({"recursiveFileLookup": "perhaps"}, "Use true or false"),
     ],
 )

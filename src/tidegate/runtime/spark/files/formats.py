@@ -208,10 +208,10 @@ def flag(options: Mapping[str, str], name: str) -> bool:
 
 def mode_of(options: Mapping[str, str]) -> str:
     """The mode for malformed lines; DROPMALFORMED, a dead letter, by default."""
-    given = option(options, "mode", DROP).upper()
-    if given not in MODES:
+    given = option(options, "mode", DROP)
+    if (mode := given.upper()) not in MODES:
         raise DefinitionError(f"`mode` is {given!r}. Use {', '.join(MODES)}.")
-    return given
+    return mode
 
 
 def _permissive(options: Mapping[str, str], corrupt: str) -> dict[str, str]:
