@@ -269,10 +269,11 @@ def _odd_bytes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
 
 
 def _headers(frame: DataFrame, names: list[str]) -> Column:
+    there = [column for column in frame.columns if not column.startswith(OURS)]
     for name in names:
-        if name not in frame.columns:
+        if name not in there:
             raise DefinitionError(
-                f"`headers` has {name!r}, but the rows have no such column. They have {', '.join(frame.columns)}."
+                f"`headers` has {name!r}, but the rows have no such column. They have {', '.join(there)}."
             )
     pairs = [
         F.struct(
