@@ -568,3 +568,4 @@ def test_wrong_arguments_say_what_to_write(case: Case, server: Server) -> None:
     static = tg.stream(case.spark.createDataFrame(SCHEMA.empty_table()), key="k", timestamp="ts")
     with pytest.raises(tg.DefinitionError, match="of static DataFrames"):
         tg.sinks.delta(static, case.folder / "static")
+    assert not (case.folder / "static").exists()

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.arguments import options_of
+from tidegate.dsl import Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, in_one_line
 from tidegate.runtime.spark.sinks.delta_table import Delta
 from tidegate.runtime.spark.sinks.exactly_once import Batches, Function
@@ -129,13 +130,14 @@ def write(table: Any, sinks: Sink | Mapping[str, Sink], *, checkpoint: str | Non
         query = tg.sinks.write(both, {"raw": raw, "final": final_}, checkpoint="/data/checkpoints/visits").start()
         ```
     """
-    function = batches(table, sinks)
-    frame = table.to_df()
-    if not frame.isStreaming:
+    frame = table.to_df() if isinstance(table, Result) else None
+    if frame is not None and not frame.isStreaming:
         raise DefinitionError(
             "`table` is of static DataFrames, and batches of a query are what a sink takes once. Write table.to_df() "
             "with Spark's own writer."
         )
+    function = batches(table, sinks)  # makes the tables of the sinks
+    assert frame is not None  # anything but a Result was refused
     writer = frame.writeStream.foreachBatch(function).outputMode("update")
     return writer if checkpoint is None else writer.option("checkpointLocation", checkpoint)
 
