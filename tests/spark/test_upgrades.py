@@ -152,6 +152,23 @@ def test_a_check_counts_an_operator_that_no_row_has_reached(spark: SparkSession,
     assert [change.what for change in tg.check_upgrade(spark, checkpoint, final(source)).changes] == ["operators"]
 
 
+def test_a_plan_is_refused_in_its_first_batch_though_no_row_comes_to_the_operator_that_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def summed(how: Any) -> Replay:
+        return replay(spark, tmp_path, lambda events: final(events).to_stream().group_by_key().agg(x=how))
+
+    query = summed(tg.sum("n"))
+    query.run(BATCHES[:2])
+    topology = query.topology
+    query.topology = summed(tg.max("n")).topology
+    with pytest.raises(StreamingQueryException, match=r"x=sum\(n\).*x=max\(n\)"):
+        query.run([BATCHES[1][:1]])  # no window closes
+    query.topology = topology
+    found = query.run(BATCHES[2:])
+    assert {row["k"]: row["x"] for rows in found.rows for row in rows} == {"a": 3, "b": 4, "d": 1}
+
+
 def test_what_a_suppression_held_leaves_first_and_a_drain_lets_out_the_rest(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -112,6 +112,13 @@ class Stage:
         step.parts = self._emit(step, store, blobs, end_of_input, wall_clock, task)
         return step
 
+    def refuse(self, store: Store) -> bool:
+        """Raise as `begin` does for another plan, for a task that takes no step. Returns whether the task has state."""
+        found = drain.refuse(store)
+        if found:
+            compatibility.load(store, self.layout, self.tasks)
+        return found
+
     def _emit(
         self, step: Step, store: Store, blobs: Iterable[bytes], end_of_input: bool, wall_clock: int | None, task: int
     ) -> Iterator[pa.Table]:

@@ -237,13 +237,13 @@ class _Operator:
                 blobs[task].append(blob)
         made: list[Step] = []
         for task, (store, mine, due) in enumerate(zip(stores, blobs, wakes, strict=True)):
-            if not mine and (clock is None or due is None or due > clock):
-                continue
             keys = None if self.op.expects is None else expected_keys.pack(self.layout, self.op.expects)
+            stage = Stage(self.layout, len(stores), keys, self.options.drains)
+            if not mine and (clock is None or due is None or due > clock):
+                stage.refuse(store)
+                continue
             now = clock if self.op.needs_wall_clock else None
-            step = Stage(self.layout, len(stores), keys, self.options.drains).step(
-                store, mine, wall_clock=now, task=task
-            )
+            step = stage.step(store, mine, wall_clock=now, task=task)
             wakes[task] = step.wake_at
             made.append(step)
         return made

@@ -53,6 +53,9 @@ class SparkStage:
         step.parts = self._measured(step, step.parts)
         return step
 
+    def refuse(self, store: Any) -> bool:
+        return self.stage.refuse(store)
+
     def _measured(self, step: Step, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         spare_modules()
         keep(MOST_JOIN_BYTES if self.stage.layout.op.joins_streams else MOST_BYTES)

@@ -32,6 +32,9 @@ QUERY_ID = "sql.streaming.queryId"
 MOST_KEYS = 64
 """Most tasks whose state a task without rows looks for; each costs two round trips to the JVM."""
 
+_FITTING: set[str] = set()
+"""Names of tasks of which this worker knows that their plan goes on from their state."""
+
 
 class Outcome(Protocol):
     """Result of one step: rows of `Stage.output_schema` in parts, which are iterated once; then one number per metric,
@@ -67,6 +70,7 @@ class Stage(Protocol):
         wall_clock: int | None = None,
         number: int | None = None,
     ) -> Outcome: ...
+    def refuse(self, store: Any) -> bool: ...
 
 
 class StageProcessor(StatefulProcessor):
@@ -162,7 +166,10 @@ class StageProcessor(StatefulProcessor):
             yield as_pandas(table)
 
     def close(self) -> None:
-        """Ends the task. Refuses a checkpoint whose drain has begun, if there was no step that could refuse it.
+        """Ends the task. Refuses a checkpoint of another plan, or whose drain has begun, if no step could refuse it.
+
+        If the operator in front emits nothing in a batch, no task steps. If the plan cannot go on here, the operators
+        in front must not go on either: the old plan may not fit their new state.
 
         A drain may have planned the batch, which then failed in its sink. Spark would commit it without the rows that
         it emitted: some checkpoint file managers keep the state that the drain wrote.
@@ -175,7 +182,9 @@ class StageProcessor(StatefulProcessor):
         for key in self._keys_at(task.partitionId()):
             # Without rows Spark sets no key, and state is read by key.
             self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
-            if refuse(self._store(key)):
+            name = self._name(key)
+            if (refuse if name in _FITTING else self._stage.refuse)(self._store(key)):
+                _FITTING.add(name)
                 return
 
     def _keys_at(self, partition: int) -> Iterator[int]:
