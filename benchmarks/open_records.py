@@ -219,6 +219,27 @@ def record_batch(names: Any, keys: Any, value: str, values: Any, ms: Any, partit
     return pa.record_batch(columns)
 
 
+def prepare(workload: str, entries: int, rows: int, small: int) -> Prepared:
+    if workload in UPDATES:
+        return window_of_updates(workload, entries, rows, small)
+    if workload in BY_KEY:
+        return windows_of_keys(workload, entries, rows, small)
+    if workload == "J6":
+        return stream_and_table(entries, rows, small)
+    return two_streams(workload, entries, rows, small)
+
+
+def layouts(op: Any, schemas: list[Any]) -> tuple[Any, list[Any]]:
+    """The layout of an operation, and the layouts of the map steps of its inputs."""
+    from tidegate.kernel.rows.layout import Layout
+
+    if op.joined is None:
+        layout = Layout(op, schemas[0], sorts=False)
+        return layout, [layout]
+    layout = Layout.of_join(op, schemas, sorts=False)
+    return layout, [layout.of_side(side, schema) for side, schema in enumerate(schemas)]
+
+
 def measured(
     workload: str, entries: int, rows: int, small: int = BATCHES, workers: int = 1, copy_megabytes: int = 64
 ) -> dict[str, float]:
@@ -228,55 +249,49 @@ def measured(
     import numpy as np
 
     from tidegate.kernel.exchange.packing import pack
-    from tidegate.kernel.rows.layout import Layout
     from tidegate.kernel.stage import Stage
     from tidegate.kernel.state import sorted_runs
     from tidegate.kernel.state.copies import Copies
     from tidegate.runtime.spark.worker import memory
 
-    folder = tempfile.TemporaryDirectory(prefix="tidegate-bench-")
-    if workload in UPDATES:
-        prepared = window_of_updates(workload, entries, rows, small)
-    elif workload in BY_KEY:
-        prepared = windows_of_keys(workload, entries, rows, small)
-    else:
-        prepared = (
-            stream_and_table(entries, rows, small) if workload == "J6" else two_streams(workload, entries, rows, small)
-        )
+    prepared = prepare(workload, entries, rows, small)
     first = next(prepared.batches)
-    schemas = [side[0].schema for side in first]
-    if workload in (*UPDATES, *BY_KEY):
-        layout = Layout(prepared.op, schemas[0], sorts=False)
-        sides = [layout]
-    else:
-        layout = Layout.of_join(prepared.op, schemas, sorts=False)
-        sides = [layout.of_side(side, schemas[side]) for side in (0, 1)]
-    store, costs = counting(Path(folder.name), copy_megabytes), []
-    memories: list[tuple[float, float]] = []
+    layout, sides = layouts(prepared.op, [side[0].schema for side in first])
     copies, draw = [Copies() for _ in range(workers)], np.random.default_rng(2026)
-    for given in chain([first], prepared.batches):
-        blobs = [blob for side, records in zip(sides, given, strict=True) for _, blob in pack(side, records, [0])]
-        given.clear()
-        mine = copies[draw.integers(workers)]
-        for module in (sorted_runs, memory):
-            vars(module)["COPIES"] = mine
-        store.read_bytes = store.written = 0
-        memory.keep()
-        had = megabytes("VmRSS")
-        (_PROCESS / "clear_refs").write_text("5")  # resets VmHWM
-        began = time.process_time()
-        step = Stage(layout).begin(store, [blobs.pop() for _ in range(len(blobs))])
-        made = sum(part.num_rows for part in step.parts)
-        took = time.process_time() - began
-        memories.append((had, megabytes("VmHWM")))
-        costs.append({"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": made})
-    found = {name: median(cost[name] for cost in costs[prepared.load :]) for name in costs[0]}
-    found["worst"] = max(cost["ms"] for cost in costs[prepared.load :])
-    found["copies"] = max(sum(one.memory for one in worker.held.values()) for worker in copies) / 2**20
-    folder.cleanup()
-    loading = sum(cost["ms"] for cost in costs[: prepared.load]) / 1e3
-    found |= {"load": loading, "later": max(most for _, most in memories[prepared.load :])}
-    return found | dict(zip(("before", "most"), map(max, zip(*memories, strict=True)), strict=True))
+    costs = []
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        store = counting(Path(folder), copy_megabytes)
+        for given in chain([first], prepared.batches):
+            blobs = [blob for side, records in zip(sides, given, strict=True) for _, blob in pack(side, records, [0])]
+            given.clear()
+            mine = copies[draw.integers(workers)]
+            for module in (sorted_runs, memory):
+                vars(module)["COPIES"] = mine
+            memory.keep()
+            costs.append(cost_of(Stage(layout), store, blobs))
+    loading, later = costs[: prepared.load], costs[prepared.load :]
+    found = {name: median(cost[name] for cost in later) for name in ("ms", "read", "written", "rows")}
+    return found | {
+        "worst": max(cost["ms"] for cost in later),
+        "copies": max(sum(one.memory for one in worker.held.values()) for worker in copies) / 2**20,
+        "load": sum(cost["ms"] for cost in loading) / 1e3,
+        "later": max(cost["most"] for cost in later),
+        "before": max(cost["before"] for cost in costs),
+        "most": max(cost["most"] for cost in costs),
+    }
+
+
+def cost_of(stage: Any, store: Any, blobs: list[bytes]) -> dict[str, float]:
+    """The time, bytes, rows and memory of a step; it takes the blobs."""
+    store.read_bytes = store.written = 0
+    before = megabytes("VmRSS")
+    (_PROCESS / "clear_refs").write_text("5")  # resets VmHWM
+    began = time.process_time()
+    step = stage.begin(store, [blobs.pop() for _ in range(len(blobs))])
+    rows = sum(part.num_rows for part in step.parts)
+    took = time.process_time() - began
+    costs = {"ms": took * 1e3, "read": store.read_bytes, "written": store.written, "rows": rows}
+    return costs | {"before": before, "most": megabytes("VmHWM")}
 
 
 def counting(folder: Path, copy_megabytes: int) -> Any:
