@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runtime.spark.metrics.listener import GROWS, Listener, Watched
@@ -45,28 +45,9 @@ class Collector:
             ```
         """
         watched = self._listener.watched()
-        for metric in METRICS:
-            family = _family(metric)
-            for one in watched:
-                if metric.name in one.metrics and (one.active or metric.name != GROWS):
-                    _add(family, metric, one)
-            yield family
-        for metric in PER_STORE:
-            family = _family(metric, STORE_PREFIX, (*LABELS, "store"))
-            for one in watched:
-                for name, value in one.metrics.items():
-                    base, store = store_of(name)
-                    if store is not None and base == metric.name:
-                        family.add_metric([one.query, one.operator, store], value)
-            yield family
-        from prometheus_client.core import GaugeMetricFamily
-
-        active = GaugeMetricFamily(
-            f"{PREFIX}query_active", "1 while the query runs, 0 when it has ended", labels=LABELS
-        )
-        for one in watched:
-            active.add_metric([one.query, one.operator], float(one.active))
-        yield active
+        yield from (_of_operators(metric, watched) for metric in METRICS)
+        yield from (_of_stores(metric, watched) for metric in PER_STORE)
+        yield _active(watched)
 
     def describe(self) -> list[Family]:
         """No metrics, because they depend on the queries.
@@ -96,6 +77,33 @@ def _family(metric: Metric, prefix: str = PREFIX, labels: tuple[str, ...] = LABE
         return GaugeMetricFamily(prefix + metric.name, text, labels=labels)
     labels = (*labels, "reason") if metric.name == _SKIPPED else labels
     return CounterMetricFamily(prefix + metric.name.removesuffix("_total"), text, labels=labels)
+
+
+def _of_operators(metric: Metric, watched: Iterable[Watched]) -> Family:
+    family = _family(metric)
+    for one in watched:
+        if metric.name in one.metrics and (one.active or metric.name != GROWS):
+            _add(family, metric, one)
+    return family
+
+
+def _of_stores(metric: Metric, watched: Iterable[Watched]) -> Family:
+    family = _family(metric, STORE_PREFIX, (*LABELS, "store"))
+    for one in watched:
+        for name, value in one.metrics.items():
+            base, store = store_of(name)
+            if store is not None and base == metric.name:
+                family.add_metric([one.query, one.operator, store], value)
+    return family
+
+
+def _active(watched: Iterable[Watched]) -> Family:
+    from prometheus_client.core import GaugeMetricFamily
+
+    active = GaugeMetricFamily(f"{PREFIX}query_active", "1 while the query runs, 0 when it has ended", labels=LABELS)
+    for one in watched:
+        active.add_metric([one.query, one.operator], float(one.active))
+    return active
 
 
 def _add(family: Any, metric: Metric, one: Watched) -> None:
