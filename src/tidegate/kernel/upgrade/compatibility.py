@@ -226,8 +226,8 @@ def _lengths(old: Operation, new: Operation) -> Iterator[Change]:
             effect = "what waits keeps the time from which it waits"
             yield Change(f"start of the limit{of}", measured, after.how.measured_from, effect=effect)
     if old.retention_ms != new.retention_ms:
-        kept = ["none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new)]
-        yield Change("retention", kept[0], kept[1], effect="results that are gone stay gone")
+        had, has = ("none" if op.retention_ms is None else show_ms(op.retention_ms) for op in (old, new))
+        yield Change("retention", had, has, effect="results that are gone stay gone")
     yield from _kinds(old, new)
 
 
@@ -320,8 +320,9 @@ def _of_emits(old: Layout, new: Layout) -> str:
 def _of_type(old: Layout, new: Layout) -> str | None:
     """The effect of another text for the same type of a function's results, such as "bigint" for "long"."""
     had, has = old.op.function, new.op.function
-    columns = [[name for name, _ in layout.op.aggregations] for layout in (old, new)]
-    if not isinstance(had, Fold) or not isinstance(has, Fold) or columns[0] != columns[1]:
+    if not isinstance(had, Fold) or not isinstance(has, Fold):
+        return None
+    if [name for name, _ in old.op.aggregations] != [name for name, _ in new.op.aggregations]:
         return None
     return "the same type by another name" if arrow_type(had.type) == arrow_type(has.type) else None
 
