@@ -129,14 +129,7 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
         if faster:
             builder = _with(builder, FASTER_AT_START)
         if here and not _starts_server(options):
-            chosen = _Chosen(options, _said_elsewhere())
-            quicker = local_files.settings(chosen)
-            quicker |= socket_files.settings(spark_version(), chosen, (*map(str, options.values()), chosen.texts))
-            if _may_preload():
-                if named is None:
-                    earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
-                quicker |= PRELOADED | COMPILED
-            builder = _with(builder, {name: value for name, value in quicker.items() if name not in chosen})
+            builder = _with(builder, _settings_here(options, named))
     if _starts_server(options) and not os.environ.keys() & PYTHON_OF_WORKERS:
         # The server's workers run the Python that its environment names, and it inherits the one of this process.
         earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
@@ -145,6 +138,21 @@ def _configure_builder(builder: Any, faster: bool) -> Any:
     return _with(
         builder, {name: value for name, value in settings.items() if name != SIMPLIFIED or name not in options}
     )
+
+
+def _settings_here(options: dict[str, Any], named: str | None) -> dict[str, str]:
+    """Settings of a session whose workers run on this machine, without those that the user chose.
+
+    named  the workers' Python that the environment names
+    """
+    chosen = _Chosen(options, _said_elsewhere())
+    found = local_files.settings(chosen)
+    found |= socket_files.settings(spark_version(), chosen, (*map(str, options.values()), chosen.texts))
+    if _may_preload():
+        if named is None:
+            earlier.set_variable(PYTHON_OF_WORKERS[0], sys.executable)
+        found |= PRELOADED | COMPILED
+    return {name: value for name, value in found.items() if name not in chosen}
 
 
 def _master(options: dict[str, Any]) -> str:
@@ -294,7 +302,7 @@ def _executors(context: Any) -> int:
     try:
         return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - pyspark has no public way
     except Py4JError:
-        return 1  # a platform that lets nobody ask: no reason to warn, and none to fail
+        return 1  # the platform does not tell, which is no reason to warn or to fail
 
 
 def largest_function(spark: SparkSession) -> int | None:
