@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -41,6 +41,20 @@ MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
 _GONE = "tidegate:deleted"
 """The staged column of tombstones."""
+
+
+class _TableColumn(NamedTuple):
+    """A column of a table in the database.
+
+    needed    whether each row must give it a value
+    computed  whether the database computes it, so that no row may give it a value
+    exact     whether only the same text is equal
+    """
+
+    type: str
+    needed: bool
+    computed: bool
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -182,9 +196,7 @@ class PostgresTarget(Target):
                 self._check_unique(cursor)
 
     def _check(self, cursor: Any) -> None:
-        """Raise DefinitionError if a column is missing, has another type, is computed, or must not be null, or if it
-        takes keys of two rows for one.
-        """
+        """Raise DefinitionError if the columns of the table do not fit those of the rows."""
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
             "attgenerated <> '' OR attidentity = 'a', coalesce(collisdeterministic, true) "
@@ -192,38 +204,42 @@ class PostgresTarget(Target):
             "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self._target,),
         )
-        there = {name: tuple(about) for name, *about in cursor.fetchall()}
+        there = {name: _TableColumn(*about) for name, *about in cursor.fetchall()}
         for name, how in self._kinds.items():
             if name not in there:
                 raise DefinitionError(
                     f"{self.place} has no column {name!r}. Its columns are {', '.join(there)}. Add it: ALTER TABLE "
                     f"{self._target} ADD COLUMN {in_sql(name)} {how.column}; or leave it out of the rows."
                 )
-            (kind, _, computed, exact), spark = there[name], self.rows.kind(name)
-            if not holds(kind, spark):
-                raise DefinitionError(
-                    f"{self.place} has the column {name!r} as {kind}, which does not hold every value of the rows' "
-                    f"{spark.simpleString()}. It must be {' or '.join((how.column, *how.others))}: cast the column of "
-                    "the rows, or alter that of the table."
-                )
-            if computed:
-                raise DefinitionError(
-                    f"{self.place} computes the column {name!r} itself (GENERATED ALWAYS), and takes no value of the "
-                    "rows for it. Leave it out of the rows, or make it a plain column."
-                )
-            if self.rows.upserts and name in self.rows.key and (kind == "citext" or not exact):
-                alike = "as citext" if kind == "citext" else "with a collation that is not deterministic"
-                raise DefinitionError(
-                    f"{self.place} has the key column {name!r} {alike}, where different texts such as 'a' and 'A' are "
-                    f"equal: rows of two keys would replace each other. Alter it: ALTER TABLE {self._target} ALTER "
-                    f'COLUMN {in_sql(name)} TYPE text COLLATE "default"; or use mode="append".'
-                )
-        for name, (_, needed, *_) in there.items():
-            if needed and name not in self._kinds:
+            self._check_column(name, there[name])
+        for name, column in there.items():
+            if column.needed and name not in self._kinds:
                 raise DefinitionError(
                     f"{self.place} has a column {name!r} that must not be null and has no default, and the rows do not "
                     "have it. Give it a default, or add it to the rows."
                 )
+
+    def _check_column(self, name: str, column: _TableColumn) -> None:
+        """Raise DefinitionError if a column has another type, is computed, or takes keys of two rows for one."""
+        how, spark = self._kinds[name], self.rows.kind(name)
+        if not holds(column.type, spark):
+            raise DefinitionError(
+                f"{self.place} has the column {name!r} as {column.type}, which does not hold every value of the rows' "
+                f"{spark.simpleString()}. It must be {' or '.join((how.column, *how.others))}: cast the column of "
+                "the rows, or alter that of the table."
+            )
+        if column.computed:
+            raise DefinitionError(
+                f"{self.place} computes the column {name!r} itself (GENERATED ALWAYS), and takes no value of the "
+                "rows for it. Leave it out of the rows, or make it a plain column."
+            )
+        if self.rows.upserts and name in self.rows.key and (column.type == "citext" or not column.exact):
+            alike = "as citext" if column.type == "citext" else "with a collation that is not deterministic"
+            raise DefinitionError(
+                f"{self.place} has the key column {name!r} {alike}, where different texts such as 'a' and 'A' are "
+                f"equal: rows of two keys would replace each other. Alter it: ALTER TABLE {self._target} ALTER "
+                f'COLUMN {in_sql(name)} TYPE text COLLATE "default"; or use mode="append".'
+            )
 
     def _check_unique(self, cursor: Any) -> None:
         """Raise DefinitionError if there is no unique index on the key."""
@@ -357,23 +373,27 @@ class PostgresTarget(Target):
                     "them. PostgreSQL empties the staging table when it recovers from a crash or when a standby takes "
                     "over. Nothing of the batch is written: start the query again, and it repeats the batch."
                 )
-        columns, values = listed(self._kinds), ", ".join(self._value(name) for name in self._kinds)
-        if not self.rows.upserts:
-            cursor.execute(f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE {taken}")
-        else:
-            same = " AND ".join(f"t.{in_sql(name)} = {self._value(name)}" for name in self.rows.key)
+        values = ", ".join(self._value(name) for name in self._kinds)
+        insert = f"INSERT INTO {self._target} ({listed(self._kinds)}) SELECT {values} FROM {stage} s WHERE {taken}"
+        if self.rows.upserts:
             gone = f"s.{in_sql(_GONE)}"
+            same = " AND ".join(f"t.{in_sql(name)} = {self._value(name)}" for name in self.rows.key)
             cursor.execute(f"DELETE FROM {self._target} t USING {stage} s WHERE {gone} AND {taken} AND {same}")
-            others = [name for name in self._kinds if name not in self.rows.key]
-            changed = ", ".join(f"{in_sql(name)} = excluded.{in_sql(name)}" for name in others)
-            # In the order of the key, so that two queries never wait for each other's rows.
-            cursor.execute(
-                f"INSERT INTO {self._target} ({columns}) SELECT {values} FROM {stage} s WHERE NOT {gone} AND {taken} "
-                f"ORDER BY {', '.join('s.' + in_sql(name) for name in self.rows.key)} ON CONFLICT "
-                f"({listed(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
-            )
+            insert += f" AND NOT {gone} {self._replacing}"
+        cursor.execute(insert)
         if parts:
             cursor.execute(f"DROP TABLE {stage}")
+
+    @property
+    def _replacing(self) -> str:
+        """The end of an INSERT that replaces the rows of its keys."""
+        others = [name for name in self._kinds if name not in self.rows.key]
+        changed = ", ".join(f"{in_sql(name)} = excluded.{in_sql(name)}" for name in others)
+        # In the order of the key, so that two queries never wait for each other's rows.
+        return (
+            f"ORDER BY {', '.join('s.' + in_sql(name) for name in self.rows.key)} ON CONFLICT "
+            f"({listed(self.rows.key)}) DO {f'UPDATE SET {changed}' if others else 'NOTHING'}"
+        )
 
     def _value(self, name: str) -> str:
         return self._kinds[name].made(f"s.{in_sql(name)}")
