@@ -238,14 +238,14 @@ def test_what_had_passed_before_each_bucket(seed: int, join: bool) -> None:
             kept = records.ts[mine & ~future]
             most = int(kept.max()) if len(kept) else -1
             parts.append((int(b), int(p), int(mine.sum()), int(records.ts[mine].max()), most, int(ready[mine].max())))
-    before, rank, gap_from = order.before_buckets(parts, at_start, one_batch=False)
+    before_bucket = order.before_buckets(parts, at_start, one_batch=False)
     for b in np.unique(bucket):
-        mine = bucket == b
-        found, _ = see(records.ts[mine], number[mine], batch[mine], before[b], future=future[mine], slowest=True)
+        mine, before = bucket == b, before_bucket[b]
+        found, _ = see(records.ts[mine], number[mine], batch[mine], before.times, future=future[mine], slowest=True)
         for name in ("largest", "own", "slowest", "guarded"):
             assert getattr(found, name).tolist() == getattr(whole, name)[mine].tolist()
-        assert rank[b] == int((bucket < b).sum())
-        assert gap_from[b] == (int(ready[bucket < b].max()) if rank[b] else -1)
+        assert before.records == int((bucket < b).sum())
+        assert before.arrival == (int(ready[bucket < b].max()) if before.records else -1)
 
 
 @pytest.mark.parametrize("seed", first(1, [2, 5]))

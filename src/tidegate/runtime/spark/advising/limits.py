@@ -113,7 +113,7 @@ def _records(question: Question, parts: DataFrame, plan: Plan, rows: int) -> Dat
 
     def run(table: pa.Table) -> pa.Table:
         shown, times, _ = take(table)
-        most = int(before_bucket[table["bucket"][0].as_py()].reached.max())
+        most = int(before_bucket[table["bucket"][0].as_py()].times.reached.max())
         ts, rank = ints(times["ts"]), ints(times["rank"])
         now = np.maximum(np.maximum.accumulate(ts), most)
         before = np.concatenate(([most], now[:-1]))

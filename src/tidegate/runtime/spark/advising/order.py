@@ -237,13 +237,19 @@ def _edges(question: Question, facts: pa.Table, partitions: int, rows: int) -> I
     return np.unique(edges)
 
 
+class Before(NamedTuple):
+    """The records before a bucket: the times reached, their number, and the last arrival (ms), NEVER without any."""
+
+    times: Times
+    records: int
+    arrival: int
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Facts for the tasks: by bucket the times before it, the rank of its first record and the arrival before that."""
+    """Facts for the tasks; `before` has one entry for each bucket."""
 
-    before: dict[int, Times]
-    rank: dict[int, int]
-    gap_from: dict[int, int]
+    before: dict[int, Before]
     records: int
     slowest: bool
     guard: int | None
@@ -268,35 +274,33 @@ class Plan:
                 (bucket[mine[0]], p[mine[0]], n[mine].sum(), most[mine, 0].max(), kept[mine].max(), last[mine].max())
             )
         at_start = Times.at_start(partitions, left)
-        found = before_buckets([tuple(map(int, row)) for row in rows], at_start, one_batch=not arrives)
+        before = before_buckets([tuple(map(int, row)) for row in rows], at_start, one_batch=not arrives)
         slowest = arrives and 1 < partitions <= MOST_PARTITIONS
-        return cls(*found, records, slowest, guard, int(ints(facts["waits"]).sum()))
+        return cls(before, records, slowest, guard, int(ints(facts["waits"]).sum()))
 
 
 def _matrix(column: pa.ChunkedArray, width: int) -> Any:
     return ints(column.combine_chunks().flatten()).reshape(-1, width)
 
 
-def before_buckets(
-    parts: Sequence[tuple[int, ...]], times: Times, *, one_batch: bool
-) -> tuple[dict[int, Times], dict[int, int], dict[int, int]]:
-    """The times before each bucket, the rank of its first record, and the arrival before its first.
+def before_buckets(parts: Sequence[tuple[int, ...]], times: Times, *, one_batch: bool) -> dict[int, Before]:
+    """What was before each bucket.
 
     parts  (bucket, partition, records, largest timestamp, largest timestamp without clocks ahead, last arrival), sorted
     times  the times before the first record
     """
-    before, rank, gap_from = {}, {}, {}
+    before: dict[int, Before] = {}
     counted, arrived = 0, NEVER
     for place, (bucket, p, n, most, kept, last) in enumerate(parts):
         if bucket not in before:
             if place and not one_batch:
                 times = _closed(times)
-            before[bucket], rank[bucket], gap_from[bucket] = times, counted, arrived
+            before[bucket] = Before(times, counted, arrived)
         reached, guarded = times.reached.copy(), times.reached_guarded.copy()
         reached[p], guarded[p] = max(reached[p], most), max(guarded[p], kept)
         times = replace(times, reached=reached, reached_guarded=guarded)
         counted, arrived = counted + n, max(arrived, last)
-    return before, rank, gap_from
+    return before
 
 
 def _closed(times: Times) -> Times:
@@ -364,12 +368,12 @@ def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Tabl
     """A function of the parts of a bucket. It gives the k: and v: columns of the bucket's records in order, the times
     that they see, and their _Arrivals.
     """
-    before, rank, gap_from = plan.before, plan.rank, plan.gap_from
+    before_bucket = plan.before
     guard, slowest, trigger = plan.guard, plan.slowest, question.trigger_ms or SHORTEST_BATCH_MS
     arrives, ordered, trigger_ms = question.arrival is not None, question.offset is not None, question.trigger_ms
 
     def take(table: pa.Table) -> tuple[pa.Table, pa.Table, _Arrivals]:
-        bucket = table["bucket"][0].as_py()
+        before = before_bucket[table["bucket"][0].as_py()]
         records = decoded(table["blob"])
         p = np.repeat(ints(table["p"]), ints(table["n"]))
         ts, ready = ints(records["ts"]), ints(records["ready"])
@@ -379,18 +383,18 @@ def taking(question: Question, plan: Plan) -> Callable[[pa.Table], tuple[pa.Tabl
         order = np.lexsort((offset, ready, p, batch))
         ts, p, batch, ready = ts[order], p[order], batch[order], ready[order]
         future = None if guard is None else ts > ready + guard
-        found, _ = see(ts, p, batch, before[bucket], future=future, slowest=slowest)
+        found, _ = see(ts, p, batch, before.times, future=future, slowest=slowest)
         none = np.full(len(ts), NEVER, np.int64)
         wall = gap = none
         if arrives:
             wall = wall_of(batch, ready, trigger_ms)
-            arrival = np.concatenate(([gap_from[bucket]], np.sort(ready)))
+            arrival = np.concatenate(([before.arrival], np.sort(ready)))
             gap = arrival[1:] - arrival[:-1]
             gap[0] = gap[0] if arrival[0] > NEVER else NEVER
         times = {
             "ts": ts,
             "p": p,
-            "rank": rank[bucket] + np.arange(len(ts)),
+            "rank": before.records + np.arange(len(ts)),
             "largest": found.largest,
             "own": found.own,
             "slowest": none if found.slowest is None else found.slowest,

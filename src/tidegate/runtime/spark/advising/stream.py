@@ -231,22 +231,24 @@ def known_of(question: Question, rows: DataFrame) -> tuple[dict[str, int], Known
     """
     reasons, valid = _unusable(question)
     needed = [name for name in ("name", "o", "at") if name in rows.columns]
-    counts = [F.count_if(valid), *map(F.count_if, reasons.values())]
-    counts += [F.count_if(valid & F.col(name).isNull()) for name in needed]
+    counts = {"records": valid, **reasons}
+    counts |= {f"no {name}": valid & F.col(name).isNull() for name in needed}
     offset = F.when(valid, F.col("o")) if "o" in rows.columns else F.lit(None).cast("long")
+    aggregates = [F.count_if(counted).alias(name) for name, counted in counts.items()]
+    aggregates += [F.min(offset).alias("first"), F.max(offset).alias("last")]
     with _read_text():
-        counted = rows.groupBy("name").agg(*counts, F.min(offset), F.max(offset)).sort("name").collect()
-    for place, name in enumerate(needed):
-        if many := sum(row[2 + len(reasons) + place] for row in counted):
+        partitions = rows.groupBy("name").agg(*aggregates).sort("name").collect()
+    for name in needed:
+        if many := sum(row[f"no {name}"] for row in partitions):
             what = {"name": "partition", "o": "offset", "at": "arrival"}[name]
             raise InputError(
                 f"{many} records with a key and a time have no {what}, and without it their order is unknown. "
                 f"Drop such records before, or leave {what}= out."
             )
-    there = [row for row in counted if row[1]]
-    width = tuple(_width(row[1], row[-2], row[-1]) for row in there)
-    skipped = {reason: sum(row[2 + place] for row in counted) for place, reason in enumerate(reasons)}
-    return skipped, Known(tuple(row[0] for row in there), width, ROWS), rows.where(valid).drop("empty")
+    there = [row for row in partitions if row["records"]]
+    width = tuple(_width(row["records"], row["first"], row["last"]) for row in there)
+    skipped = {reason: sum(row[reason] for row in partitions) for reason in reasons}
+    return skipped, Known(tuple(row["name"] for row in there), width, ROWS), rows.where(valid).drop("empty")
 
 
 def _width(records: int, first: int | None, last: int | None) -> int:
