@@ -95,15 +95,7 @@ class TopologyTestDriver:
         self._named = named_columns(self._nodes)
         check_names(self._entries)
         if state is not None:
-            if not isinstance(state, DriverState):
-                raise DefinitionTypeError(
-                    f"`state` is {in_one_line(state)}, not what a driver remembers. Give another driver's "
-                    "driver.state(), or leave it out."
-                )
-            if self._nodes and len(state.stores) != len(self._nodes):
-                raise CheckpointError(refusal(other_operators(len(state.stores), len(self._nodes)).changes))
-            if reordered := _reordered(state.stores, state.entries, self._entries):
-                raise CheckpointError(refusal(reordered.values()))
+            self._check(state)
             before = {(entry.place, entry.side): entry for entry in state.entries}
             for entry in self._entries:
                 if (known := before.get((entry.place, entry.side))) is not None:
@@ -115,6 +107,18 @@ class TopologyTestDriver:
         self._output: list[dict[str, Any]] = []
         self._wall_clock_ms = max(wall_clock_ms, state.wall_clock_ms) if state else wall_clock_ms
         self._tallies = [Totals(node.op.stream.name, node.op.numbers, self._wall_clock_ms) for node in self._nodes]
+
+    def _check(self, state: Any) -> None:
+        """Raise DefinitionTypeError or CheckpointError if the driver cannot go on from a state."""
+        if not isinstance(state, DriverState):
+            raise DefinitionTypeError(
+                f"`state` is {in_one_line(state)}, not what a driver remembers. Give another driver's "
+                "driver.state(), or leave it out."
+            )
+        if self._nodes and len(state.stores) != len(self._nodes):
+            raise CheckpointError(refusal(other_operators(len(state.stores), len(self._nodes)).changes))
+        if reordered := _reordered(state.stores, state.entries, self._entries):
+            raise CheckpointError(refusal(reordered.values()))
 
     def pipe_input(self, record: Record | Any, stream: str | None = None) -> None:
         """Process one record, or the rows of a table or frame one by one.
