@@ -245,21 +245,7 @@ class KStream(Result):
             [{'user': 'A', 'button': 'buy', 'page': 'shop', 'timestamp': 5}]
         """
         if isinstance(right, KTable):
-            if isinstance(windows, str) and windows in HOWS:  # join(table, "left", "10 ms"): how and grace
-                if not is_one_of(how, HOWS) and grace is None:
-                    how, grace = INNER, how
-                if not is_one_of(how, (INNER, windows)):
-                    raise DefinitionError(
-                        f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
-                        f"join(right, how={windows!r}), or leave it out."
-                    )
-                windows, how = None, windows
-            if windows is not None:
-                raise DefinitionError(
-                    f"`windows` is {windows}, and a table has no windows to meet in: a record looks up its row. Leave "
-                    "it out, give the time to wait for the table as grace=..., or join the stream of the table's "
-                    "changes, table.to_stream()."
-                )
+            how, grace = _how_and_grace(windows, how, grace)
             asked = Asked(how, value_joiner, suffixes, types, materialized)
             return _joined(join_table(self.node, right.node, grace, asked))
         if not isinstance(right, KStream):
@@ -421,6 +407,30 @@ def _nothing_to_join(right: Any) -> DefinitionTypeError:
             "it is streaming, make it a stream, tg.stream(df, ...), or a table of changes, tg.table(df, ...)."
         )
     return DefinitionTypeError(f"`right` is {in_one_line(right)}, neither a stream nor a table. {advice}")
+
+
+def _how_and_grace(windows: Any, how: Any, grace: Any) -> tuple[Any, Any]:
+    """The kind and the grace of a join with a table, which may be the arguments `windows` and `how`:
+    join(table, "left", "10 ms").
+
+    Raises DefinitionError for windows, which a join with a table does not have, and for two kinds.
+    """
+    if isinstance(windows, str) and windows in HOWS:
+        if not is_one_of(how, HOWS) and grace is None:
+            how, grace = INNER, how
+        if not is_one_of(how, (INNER, windows)):
+            raise DefinitionError(
+                f"`windows` is {windows!r} in a join that is {how!r}: of the two only one can be meant. Use "
+                f"join(right, how={windows!r}), or leave it out."
+            )
+        return windows, grace
+    if windows is not None:
+        raise DefinitionError(
+            f"`windows` is {windows}, and a table has no windows to meet in: a record looks up its row. Leave "
+            "it out, give the time to wait for the table as grace=..., or join the stream of the table's "
+            "changes, table.to_stream()."
+        )
+    return how, grace
 
 
 def _joined(join: Join) -> KStream:

@@ -160,38 +160,43 @@ def map_values_of(
     mapper: Any, types: Mapping[str, Any] | None, key: tuple[str, ...], kept: tuple[str, ...]
 ) -> MapValues:
     """The step. Raises DefinitionTypeError for a wrong mapper, DefinitionError for a column that it cannot set."""
-    if isinstance(mapper, Mapping):
-        for name, how in mapper.items():
-            if not (callable(how) or is_expression(how) or isinstance(how, str)):
-                raise DefinitionTypeError(
-                    f"`mapper` gives the column {name!r} as {how!r}. Use a function of the row, a pyarrow.compute "
-                    'expression such as pc.field("price") * 2, or the name of a column.'
-                )
-            if callable(how):
-                check_call_of_row(how, f"mapper[{name!r}]")
-        mapper = tuple(mapper.items())
-    elif not callable(mapper):
-        raise DefinitionTypeError(
-            f"`mapper` is {mapper!r}. Use a function that takes the row and returns a dict of its new value columns, "
-            "or a dict of them, each as a function, an expression or the name of a column."
-        )
-    else:
-        check_call_of_row(mapper, "mapper")
+    _check_mapper(mapper)
     given = declared_types(types)
-    made = [name for name, _ in given] if callable(mapper) else [name for name, _ in mapper]
-    for name, _ in given:
+    typed = [name for name, _ in given]
+    made = list(mapper) if isinstance(mapper, Mapping) else typed
+    for name in typed:
         if name not in made:
             raise DefinitionError(
                 f"`types` has a column {name!r}, which `mapper` does not give. It gives {', '.join(map(str, made))}."
             )
-    for name in [*([] if callable(mapper) else (name for name, _ in mapper)), *(name for name, _ in given)]:
+    for name in made:
         check_user_name(name, "A column that `mapper` gives")
         if name in kept:
             raise DefinitionError(
                 f"`mapper` sets the column {name!r}, which is no value: key, time and order of a record stay as they "
                 "are. Use another name, or select_key for another key."
             )
-    return MapValues(mapper, key, kept, given)
+    return MapValues(tuple(mapper.items()) if isinstance(mapper, Mapping) else mapper, key, kept, given)
+
+
+def _check_mapper(mapper: Any) -> None:
+    """Raise DefinitionTypeError unless this is a function of the row, or a dict of columns."""
+    if not isinstance(mapper, Mapping):
+        if not callable(mapper):
+            raise DefinitionTypeError(
+                f"`mapper` is {mapper!r}. Use a function that takes the row and returns a dict of its new value "
+                "columns, or a dict of them, each as a function, an expression or the name of a column."
+            )
+        check_call_of_row(mapper, "mapper")
+        return
+    for name, how in mapper.items():
+        if not (callable(how) or is_expression(how) or isinstance(how, str)):
+            raise DefinitionTypeError(
+                f"`mapper` gives the column {name!r} as {how!r}. Use a function of the row, a pyarrow.compute "
+                'expression such as pc.field("price") * 2, or the name of a column.'
+            )
+        if callable(how):
+            check_call_of_row(how, f"mapper[{name!r}]")
 
 
 def declared_types(types: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
