@@ -43,11 +43,11 @@ def pack(
     for table in slices.tables_of(layout, batches):
         shared, routes = _routes(layout, table, len(tasks), contiguous)
         del table  # The blobs take as much memory again.
-        points, steps = None, chunk_headers.steps(shared.chunks)
+        steps = chunk_headers.steps(shared.chunks)
         for number, task in enumerate(tasks):
             # Counts go to the first task only; otherwise every task would report them.
             first = number == 0
-            if number < 2:
+            if number < 2:  # all tasks but the first get the same
                 headers = chunk_headers.described(shared.chunks, counts=first)
                 points = chunk_headers.points(shared.chunks, counts=first)
             meta: dict[str, Any] = {

@@ -283,8 +283,8 @@ class Layout:
     def result_types(self) -> dict[str, pa.DataType]:
         """The type of every value column of a result."""
         if self.applied_steps:
-            aside = {*self.op.key, START, END, TIMESTAMP, DELETED, ROW_ID}
-            return {field.name: field.type for field in self.result_schema if field.name not in aside}
+            others = {*self.op.key, START, END, TIMESTAMP, DELETED, ROW_ID}
+            return {field.name: field.type for field in self.result_schema if field.name not in others}
         if self.op.function:
             return {self.op.aggregations[0][0]: self.function_type}
         if self.op.joined is not None:
@@ -415,11 +415,13 @@ class Layout:
 
     @property
     def _changes(self) -> pa.Schema:
+        """The columns of halves of changes for the next operator (kernel.exchange.retract_insert)."""
         taken, _ = self._taken
         return pa.schema([*taken, *(pa.field(n, pa.bool_() if n == "silent" else pa.int64()) for n in CHANGE_COLUMNS)])
 
     @property
     def _taken(self) -> tuple[list[pa.Field], pa.Schema]:
+        """The key, value and record columns that the next operator takes, and all columns of the rows of this one."""
         (output,) = self.op.all_outputs
         rows = replace(self.for_kind[output.kind], applied_steps=output.steps).result_schema
         columns = self.repartitioned_columns(rows.names)
