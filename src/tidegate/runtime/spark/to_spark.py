@@ -108,12 +108,7 @@ def _operate(
     check_alike(node, inputs)
     tasks = task_count(op, frame)
     layout = _layout(node, inputs, tuning)
-    check_known(layout.output_schema, "A row of the result has a column", "Let the step or function give another type.")
-    if op.regroup is None:
-        check_apart(public_names(layout.output_schema.names), frame.sparkSession, "A row of the result has")
-    else:
-        values = [name.removeprefix("v:") for name in layout.output_schema.names if name.startswith("v:")]
-        check_apart(values, frame.sparkSession, f"A row that the operator of {op.stream.name!r} emits has")
+    _check_rows(layout, frame.sparkSession)
     keys = None if op.expects is None else _shipped(expected_keys.pack(layout, op.expects))
     stage = SparkStage(Stage(layout, tasks, keys, drains), text)
     size = len(pickled(stage, op.stream.name))
@@ -140,6 +135,17 @@ def _layout(node: Node, inputs: list[OperatorInput], tuning: Tuning) -> Layout:
     op = replace(node.op, stream=node.op.stream.unbound, expects=None, sides=sides)
     read = [(edge, entry.schema) for edge, entry in zip(node.edges, inputs, strict=True)]
     return Layout.of_inputs(op, read, sorts=False, tuning=tuning)
+
+
+def _check_rows(layout: Layout, spark: SparkSession) -> None:
+    """Raise DefinitionError if Spark cannot have the columns of the emitted rows."""
+    schema, op = layout.output_schema, layout.op
+    check_known(schema, "A row of the result has a column", "Let the step or function give another type.")
+    if op.regroup is None:
+        check_apart(public_names(schema.names), spark, "A row of the result has")
+    else:
+        values = [name.removeprefix("v:") for name in schema.names if name.startswith("v:")]
+        check_apart(values, spark, f"A row that the operator of {op.stream.name!r} emits has")
 
 
 def _edge(op: Operation, edge: Edge, drains: bool, tuning: Tuning, observed: Counter[str]) -> OperatorInput:

@@ -128,6 +128,25 @@ def source(
     streaming = flag_of(streaming, "streaming")
     ordered = None if ordered is None else flag_of(ordered, "ordered")
     by_columns = partition is not None or offset is not None
+    _check_order(ordered, format, by_columns=by_columns)
+    if format == "parquet" and not ordered:
+        return _as_spark_lists_them(
+            spark,
+            path,
+            schema,
+            options,
+            streaming,
+            name,
+            {"key": key, "timestamp": timestamp, "partition": partition, "offset": offset, **more},
+        )
+    wanted = _Wanted(spark, path, format, schema, options, streaming, not by_columns)
+    reading = wanted.reading(name, timestamp)
+    order = (partition, offset) if by_columns else (PARTITION, OFFSET)
+    return stream_of(reading, key=key, timestamp=timestamp, name=name, order=order, **more)
+
+
+def _check_order(ordered: bool | None, format: str, *, by_columns: bool) -> None:
+    """Raise DefinitionError if the records cannot have the order that is asked for; text has no columns."""
     if ordered and by_columns:
         raise DefinitionError(
             "`ordered` is True, and `partition` and `offset` are given: the order is that of the files, or in columns. "
@@ -144,20 +163,6 @@ def source(
             'make them of the column "value", and give the DataFrame to tg.stream with partition="partition", '
             'offset="offset".'
         )
-    if format == "parquet" and not ordered:
-        return _as_spark_lists_them(
-            spark,
-            path,
-            schema,
-            options,
-            streaming,
-            name,
-            {"key": key, "timestamp": timestamp, "partition": partition, "offset": offset, **more},
-        )
-    wanted = _Wanted(spark, path, format, schema, options, streaming, not by_columns)
-    reading = wanted.reading(name, timestamp)
-    order = (partition, offset) if by_columns else (PARTITION, OFFSET)
-    return stream_of(reading, key=key, timestamp=timestamp, name=name, order=order, **more)
 
 
 def stream_of(

@@ -135,16 +135,7 @@ def records(
     if not isinstance(named, list | tuple):
         raise DefinitionTypeError(f"`headers` is {in_one_line(headers)}. Use a list of names of columns.")
     frame, rows = _rows(table, key, final, text_of_times=form is None)
-    if ROW_ID in frame.columns:
-        raise DefinitionError(
-            f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
-        )
-    for field in frame.schema.fields:
-        if not is_json(field.dataType):
-            raise DefinitionError(
-                f"The column {field.name!r} is {field.dataType.simpleString()}, whose keys JSON cannot have: Spark "
-                "would write an address in Java's memory. Make them texts, for example with F.transform_keys and F.hex."
-            )
+    _check_columns(frame)
     columns = [column for column in frame.columns if column not in ("deleted", RECORDS)]
     written = as_json if form is None else form.encoded
     # Spark computes it once, for all that follows.
@@ -167,6 +158,20 @@ class _Rows:
 
     def __init__(self, key: list[str], identity: list[str], final: Column | None) -> None:
         self.key, self.identity, self.final = key, identity, final
+
+
+def _check_columns(frame: DataFrame) -> None:
+    """Raise DefinitionError for a column with the name of ids, and for one that JSON cannot have."""
+    if ROW_ID in frame.columns:
+        raise DefinitionError(
+            f'The rows have a column {ROW_ID!r} already. Rename it: df.withColumnRenamed("{ROW_ID}", ...).'
+        )
+    for field in frame.schema.fields:
+        if not is_json(field.dataType):
+            raise DefinitionError(
+                f"The column {field.name!r} is {field.dataType.simpleString()}, whose keys JSON cannot have: Spark "
+                "would write an address in Java's memory. Make them texts, for example with F.transform_keys and F.hex."
+            )
 
 
 def _rows(table: Any, key: Any, final: bool | None, *, text_of_times: bool) -> tuple[DataFrame, _Rows]:
