@@ -143,20 +143,24 @@ class Client:
             try:
                 found = self._listed(topics, latest=latest)
             except kafka.KafkaException as error:
-                if error.args[0].name() not in _PASSING or time.monotonic() > last:
-                    why = error.args[0].str()
-                    if error.args[0].name() == "_TRANSPORT":
-                        why = f"{why}. {_consumer(self, 'error').heard()}".rstrip(". ")
-                    raise InputError(
-                        f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: {why}. See that they "
-                        "run and let this client read, and start the query again: it goes on from its checkpoint."
-                    ) from error
-                # This client would ask for minutes about the leaders that it knows, who are leaders no more.
+                reason = error.args[0]
+                if reason.name() not in _PASSING or time.monotonic() > last:
+                    raise self._unanswered(topics, reason) from error
+                # For minutes this client would go on asking brokers that have been leaders before: make a new client.
                 _admin.cache_clear()
                 time.sleep(PAUSE_S)
             else:
                 _brokers(self).answered = True
                 return found
+
+    def _unanswered(self, topics: Sequence[str], reason: Any) -> InputError:
+        why = reason.str()
+        if reason.name() == "_TRANSPORT":
+            why = f"{why}. {_consumer(self, 'error').heard()}".rstrip(". ")
+        return InputError(
+            f"The brokers {self.servers} do not say how far {', '.join(topics)} goes: {why}. See that they "
+            "run and let this client read, and start the query again: it goes on from its checkpoint."
+        )
 
     def _listed(self, topics: Sequence[str], *, latest: bool) -> Offsets:
         kafka: Any = _kafka()
@@ -300,7 +304,7 @@ def _headers(message: Any, record: Any) -> list[dict[str, Any]] | None:
     """The headers of a record; raises InputError if a name is not UTF-8."""
     try:
         given: list[tuple[str, bytes | None]] | None = message.headers(record)
-    except SystemError as error:  # as confluent-kafka says it, and what it gives if it is asked again ends Python
+    except SystemError as error:  # confluent-kafka's own error; a second call would end the Python process
         raise InputError(
             f"{message.topic(record)}, partition {message.partition(record)}: a header of the record at offset "
             f"{message.offset(record)} has a name that is not UTF-8, and confluent-kafka does not give such headers. "
@@ -337,7 +341,7 @@ class _Consumer:
         return self.trouble
 
     def _hear(self, error: Any) -> None:
-        # That all brokers are down is told behind the reason.
+        # The reason comes first, and then that all brokers are down: keep the reason.
         if not self.trouble or error.code() != _kafka().KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
             self.trouble = f"librdkafka says: {error.str().rstrip('.')}"
 
