@@ -213,6 +213,15 @@ def test_a_change_is_not_late_by_the_changes_behind_it(side: str, filtered: bool
 
 
 @pytest.mark.parametrize("side", ["stream", "table"])
+def test_a_change_at_the_beginning_of_the_history_counts(side: str) -> None:
+    driver = TopologyTestDriver(with_history(side, filtered=False))
+    for change, late in ((price("a", 30, 1), 0), (price("b", 25, 1), 0), (price("c", 24, 1), 1)):
+        driver.pipe_input(change[1], "prices")
+        assert driver.drops["late"] == late
+    assert {row["k"] for row in driver.read_state("join-right" if side == "stream" else "join-left")} == {"a", "b"}
+
+
+@pytest.mark.parametrize("side", ["stream", "table"])
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_a_change_without_an_offset_is_not_late_by_its_own_batch(side: str, tasks: int) -> None:
     """As on Spark: the records of a batch without partition and offset come in the order of their timestamps."""

@@ -239,6 +239,16 @@ def both_tables(**histories: str) -> tg.KTable:
     return left.outer_join(right)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_joined_tables_keep_nothing_of_keys_that_are_deleted(side: str) -> None:
+    driver = TopologyTestDriver(both_tables())
+    name = {"left": "asks", "right": "bids"}[side]
+    rows = [{"user": f"{n}", "ts": 0, "o": n, "p": 0, name: 1, "gone": False} for n in range(20)]
+    for batch in (rows, [row | {"o": 50, "gone": True} for row in rows]):
+        driver.pipe_batch(batch, name)
+    assert driver.metrics()[f"open_{side}_records"] == 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("histories", [{}, {"history": "20 ms"}], ids=["no history", "history"])
 def test_tables_give_the_same_however_their_runs_are_cut_and_copied(seed: int, histories: dict[str, str]) -> None:
