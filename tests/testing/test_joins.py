@@ -145,6 +145,27 @@ def test_what_is_stored_of_each_side() -> None:
     assert driver.read_state("matched-right") == []
 
 
+def test_records_that_are_stored_together_close_one_by_one() -> None:
+    """A record is open until one second behind it, that instant included."""
+    driver = TopologyTestDriver(
+        orders().left_join(payments(), tg.JoinWindows.of_time_difference_with_no_grace("1 second"))
+    )
+    rows(driver, order("a", 100), order("b", 101), order("c", 105))
+
+    def behind(ts: int) -> tuple[list[int], set[str], list[int], float]:
+        """The rows that leave at this stream time, the keys of the open records, the next close, the stored records."""
+        left = [row["timestamp"] for row in rows(driver, payment("z", ts))]
+        open_keys = {row["k"] for row in driver.read_state("join-left")}
+        closes = [one.leaves_at for one in driver.pending().waiting]
+        return left, open_keys, closes, driver.metrics()["open_left_records"]
+
+    assert behind(1_100) == ([], {"a", "b", "c"}, [1_101], 3)
+    assert behind(1_101) == ([100], {"b", "c"}, [1_102], 3)
+    # No result leaves before the next close; the record behind it is at 105.
+    assert behind(1_102) == ([101], {"c"}, [1_103], 3)
+    assert behind(1_106) == ([105], set(), [], 0)
+
+
 def test_a_drain_lets_out_what_is_open() -> None:
     driver = TopologyTestDriver(orders().outer_join(payments(), WINDOWS))
     rows(driver, order("a", 1), payment("b", 3))
