@@ -848,6 +848,17 @@ def test_a_limit_that_moves_to_another_output_leaves_its_rows_where_they_were() 
     assert by_output(driver) == [("raw", 100, 1)]
 
 
+def test_a_limit_of_a_new_output_is_not_that_of_an_output_that_stays() -> None:
+    driver, now = after(limited_in("slow", "raw"), 1, 2), limited_in("quick", "slow")
+    (change,) = driver.check_upgrade(now).changes
+    assert str(change) == "limit: 'slow: by stream time' -> 'quick: by stream time'"
+    driver = restarted(driver, now)
+    driver.pipe_input(record(100))
+    assert by_output(driver) == [("slow", 0, 2), ("slow", 100, 1)]
+    driver.drain()
+    assert by_output(driver) == [("quick", 100, 1)]
+
+
 def test_a_limit_follows_its_output_to_another_name() -> None:
     driver, now = after(limited_in("slow", "raw"), 1, 2), limited_in("late", "raw")
     assert driver.check_upgrade(now).changes == ()

@@ -64,7 +64,7 @@ def limits(old: Operation, new: Operation) -> list[tuple[OfLimit, OfLimit | None
     The only output with limits may have another name in the new plan.
     """
     limited = [[output for output in op.all_outputs if output.limits] for op in (old, new)]
-    alone = all(len(outputs) == 1 for outputs in limited) and _same_output(old, limited[0][0], new, limited[1][0])
+    alone = all(len(outputs) == 1 for outputs in limited) and _renamed(old, limited[0][0], new, limited[1][0])
     had, has = (
         {
             ("" if alone else output.name, limit.place, limit.how.clock): OfLimit(output, number)
@@ -76,10 +76,10 @@ def limits(old: Operation, new: Operation) -> list[tuple[OfLimit, OfLimit | None
     return [(one, has.get(at)) for at, one in had.items()]
 
 
-def _same_output(old: Operation, had: Output, new: Operation, has: Output) -> bool:
-    """Whether an output of the new plan can be that of the old plan: under its name, or each has a name of its own."""
+def _renamed(old: Operation, had: Output, new: Operation, has: Output) -> bool:
+    """Whether an output of the new plan can be that of the old plan under another name: each has a name of its own."""
     names = [{output.name for output in op.all_outputs} for op in (old, new)]
-    return had.name == has.name or (had.name not in names[1] and has.name not in names[0])
+    return had.name not in names[1] and has.name not in names[0]
 
 
 def moves(old: Operation, new: Operation) -> bool:
@@ -130,7 +130,7 @@ def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] 
     """
     outputs = [output for output in layout.op.all_outputs if output.kind != "late"]
     mine = [output for output in outputs if output.name == one.output.name]
-    if len(outputs) == 1 and _same_output(what.layout.op, one.output, layout.op, outputs[0]):
+    if len(outputs) == 1 and _renamed(what.layout.op, one.output, layout.op, outputs[0]):
         mine = outputs
     if not mine:
         return None
