@@ -52,6 +52,18 @@ def test_dropped_and_skipped_are_two_things() -> None:
     assert (metrics["records_total"], metrics["record_lateness_max"], metrics["record_lateness_avg"]) == (2, 13, 6.5)
 
 
+def test_a_partition_that_was_idle_is_late_by_the_stream_time_before_it() -> None:
+    """It is behind by more than its own records tell: they were late without any lateness."""
+    order = {"partition": "p", "offset": "o", "stream_time": "min_partition", "idle_after": "1 second"}
+    driver = TopologyTestDriver(counts(**order).suppress(FINAL))
+    driver.pipe_batch([{"k": "A", "ts": 5, "p": 0, "o": 0}, {"k": "A", "ts": 5, "p": 1, "o": 0}])
+    driver.advance_wall_clock("2 seconds")
+    driver.pipe_batch([{"k": "A", "ts": 100, "p": 0, "o": 1}])
+    driver.pipe_batch([{"k": "A", "ts": 6, "p": 1, "o": 1}])
+    metrics = driver.metrics()
+    assert (metrics["late"], metrics["record_lateness_max"], metrics["record_lateness_avg"]) == (1, 94, 94 / 4)
+
+
 def test_rates_are_of_the_last_minute() -> None:
     driver = TopologyTestDriver(counts().suppress(FINAL))
     pipe(driver, ("A", 30), ("A", 1), ("A", 2))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
@@ -215,7 +216,8 @@ def _with_time(rows: pa.Table, batch: Batch, before: int, now: int) -> pa.Table:
 
 def _reported_once(batch: Batch) -> dict[str, Any]:
     """Metrics from the headers of all chunks; only one task reports them."""
-    total, highest = lateness(batch.chunks, batch.fold.before_each)
+    # A partition that was excluded, or is new, may be behind the stream time before the batch.
+    total, highest = lateness(batch.chunks, np.maximum(batch.fold.before_each, batch.fold.before_batch))
     records, times = sum(chunk.rows for chunk in batch.chunks), batch.partition_times()
     numbers = {"records": records, "lateness_sum": total, "record_lateness_max": highest}
     return numbers | ({PARTITION_TIMES: json.dumps(times)} if times else {})
