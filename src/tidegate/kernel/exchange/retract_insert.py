@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError, DefinitionError
-from tidegate.kernel.columns.arrays import Ints, flags, ints
+from tidegate.kernel.columns.arrays import flags, ints
 from tidegate.kernel.exchange import old_values
 from tidegate.kernel.rows import grouping
 from tidegate.kernel.rows.layout import CHANGE_COLUMNS, Layout
@@ -39,8 +39,7 @@ def to_changes(layout: Layout, state: State, rows: pa.Table) -> pa.Table:
             "The rows that changes take out of their groups have columns of other types than the rows of this plan: "
             f"{error}. Nothing was changed: the old plan can go on from the checkpoint. {CHOICES}"
         ) from None
-    live = flags(found.rows[LIVE])
-    return _halves(layout, state, found.rows, found.before, found.new, found.has, live[found.new])
+    return _halves(layout, state, found)
 
 
 def _check_groups(layout: Layout, rows: pa.Table) -> None:
@@ -51,14 +50,15 @@ def _check_groups(layout: Layout, rows: pa.Table) -> None:
             raise DefinitionError(f"group_by: the table has no column {public_name(name)!r} that can be a key.")
 
 
-def _halves(layout: Layout, state: State, rows: pa.Table, old: Ints, new: Ints, has_old: Any, has_new: Any) -> pa.Table:
-    """For each change, the half that retracts its row `old`, then the half that inserts its row `new`."""
+def _halves(layout: Layout, state: State, found: old_values.Replaced) -> pa.Table:
+    """For each change, the half that retracts the old row, then the half that inserts the new row."""
     assert layout.op.regroup is not None
+    rows, old, new = found.rows, found.before, found.new
     groups = [rows[name] for name in layout.op.regroup.key]
     grouped = np.logical_and.reduce([column.is_valid().to_numpy() for column in groups])
     codes = np.full(rows.num_rows, -1)
     codes[grouped] = grouping.codes([column.filter(pa.array(grouped)) for column in groups])
-    takes, puts = has_old & grouped[old], has_new & grouped[new]
+    takes, puts = found.has & grouped[old], (flags(rows[LIVE]) & grouped)[new]
     silent = takes & puts & (codes[old] == codes[new])
     at = np.stack([old, new], axis=1).ravel()
     when = np.repeat(ints(rows[TIMESTAMP])[new], 2)
