@@ -154,7 +154,7 @@ class Stage:
         metrics = received.metrics() | {"emitted": emitted, "stream_time": operator.shown_time(state)}
         metrics |= pending.metrics(layout, state)
         metrics |= suppression_metrics.of_step(layout.op, state, buffered, operator.buffered(state))
-        if not loaded.described:
+        if not loaded.is_described:
             description.write(layout, state)
         state.save()
         step.metrics |= metrics

@@ -414,10 +414,10 @@ class TopologyTestDriver:
 
     def _pending(self, store: DictStore) -> Pending | None:
         """The waiting rows of a store, by the layout that the store describes; None if it is empty."""
-        what, state = description.of(store), State.open(store)
-        if what is None or state is None:
+        described, state = description.of(store), State.open(store)
+        if described is None or state is None:
             return None
-        return pending.pending(compatibility.evolved(state, what.layout), state)
+        return pending.pending(compatibility.evolved(state, described.layout), state)
 
     def _layout(self, node: Node, place: int) -> Layout | None:
         """The layout of an operator from the columns known so far; None if it reads rows of other operators."""
@@ -467,10 +467,12 @@ class TopologyTestDriver:
             [('A', 1, 'open')]
         """
         # The last operator first, as Spark numbers operators from the sink.
-        found = [(what, held) for held in reversed(self._stores) if (what := description.of(held)) is not None]
+        found = [
+            (described, held) for held in reversed(self._stores) if (described := description.of(held)) is not None
+        ]
         if not found:
             return []
-        place, name = stored_rows.chosen([what for what, _ in found], store)
+        place, name = stored_rows.chosen([described for described, _ in found], store)
         return to_rows(stored_rows.rows(*found[place], name, stored_rows.ended(ended_from, ended_to)))
 
     def check_upgrade(self, table: Result | Mapping[str, KTable | KStream | KLateRecords]) -> Upgrade:

@@ -26,10 +26,10 @@ from tidegate.plan import STATE_COLUMNS, Output
 from tidegate.spec.columns import DELETED, END, SINCE, STATUS, UNTIL, public_name
 
 
-def stores(what: Described) -> tuple[str, ...]:
+def stores(described: Described) -> tuple[str, ...]:
     """The names of an operator's stores: of its aggregation or of the sides of its join, then of its suppressions."""
-    op = what.layout.op
-    own = operator_of(what.layout).own_stores or (op.name,)
+    op = described.layout.op
+    own = operator_of(described.layout).own_stores or (op.name,)
     closing = any(output.kind == "final" and not output.limits for output in op.all_outputs)
     named = (*own, *(limit.store for limit in op.all_limits), *((op.buffer_name,) if closing else ()))
     return tuple(dict.fromkeys(named))
@@ -46,9 +46,9 @@ def chosen(found: Sequence[Described], store: str | None) -> tuple[int, str]:
     Raises DefinitionError if no operator has the store.
     """
     if store is None:
-        last = next((place for place, what in enumerate(found) if not operator_of(what.layout).own_stores), 0)
+        last = next((place for place, described in enumerate(found) if not operator_of(described.layout).own_stores), 0)
         return last, stores(found[last])[0]
-    known = [(place, name) for place, what in enumerate(found) for name in stores(what)]
+    known = [(place, name) for place, described in enumerate(found) for name in stores(described)]
     for place, name in known:
         if isinstance(store, str) and name == store:
             return place, name
@@ -66,7 +66,7 @@ def ended(earliest: int | datetime | None, latest: int | datetime | None) -> tup
     )
 
 
-def schema(what: Described, store: str) -> pa.Schema:
+def schema(described: Described, store: str) -> pa.Schema:
     """The columns of a store's rows. An aggregation: result columns but `DELETED`, and `STATUS` ("open" or "closed").
 
     One side of a join: key, values and timestamp of its open records, `STATUS` ("open", or "joined" if the record has a
@@ -75,16 +75,16 @@ def schema(what: Described, store: str) -> pa.Schema:
     A buffer: result columns, `SINCE` (the time from which the limit counts; null for a window that waits to close) and
     `UNTIL` (the time at which the row leaves, by the clock of the limit), in ms.
     """
-    operator = operator_of(what.layout)
+    operator = operator_of(described.layout)
     if store in operator.own_stores:
         return _with(store, operator.own_schema(store), pa.field(STATUS, pa.string()), pa.field(UNTIL, pa.int64()))
-    if store == what.layout.op.name:
-        rows = what.layout.so_far.result_schema
+    if store == described.layout.op.name:
+        rows = described.layout.so_far.result_schema
         # An aggregation stores no tombstones; a buffer holds them back as rows.
         if DELETED in rows.names:
             rows = rows.remove(rows.get_field_index(DELETED))
         return _with(store, rows, pa.field(STATUS, pa.string()))
-    return _with(store, _buffered(what, store)[0], pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
+    return _with(store, _buffered(described, store)[0], pa.field(SINCE, pa.int64()), pa.field(UNTIL, pa.int64()))
 
 
 def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
@@ -99,19 +99,21 @@ def _with(store: str, rows: pa.Schema, *ours: pa.Field) -> pa.Schema:
     return pa.schema([*rows, *ours])
 
 
-def rows(what: Described, store: Store, name: str, ended: tuple[int | None, int | None] = (None, None)) -> pa.Table:
+def rows(
+    described: Described, store: Store, name: str, ended: tuple[int | None, int | None] = (None, None)
+) -> pa.Table:
     """The rows of the store `name`, whose windows end from `ended[0]` to `ended[1]` (ms, both included)."""
-    layout, shape = what.layout, schema(what, name)
+    layout, shape = described.layout, schema(described, name)
     state = State.open(store)
     if state is None:
         return shape.empty_table()
     layout = compatibility.evolved(state, layout)
-    what = replace(what, layout=layout)
+    described = replace(described, layout=layout)
     operator = operator_of(layout)
     if name in operator.own_stores:
         found = operator.own_rows(state, name)
     else:
-        found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(what, state, name)
+        found = _of_aggregation(layout, state) if name == layout.op.name else _of_buffer(described, state, name)
     found = as_schema(concat_tables([shape.empty_table(), *found]).select(shape.names), shape)
     return found if ended == (None, None) else _ending(found, *ended)
 
@@ -131,24 +133,24 @@ def _of_aggregation(layout: Layout, state: State) -> list[pa.Table]:
     return [rows.append_column(STATUS, pa.repeat(status, rows.num_rows)) for status, rows in parts]
 
 
-def _buffered(what: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
+def _buffered(described: Described, store: str) -> tuple[pa.Schema, tuple[Output, int] | None]:
     """The columns of the rows that wait in a store, and the limit that they wait for: (output, number there)."""
-    for output in what.layout.op.all_outputs:
+    for output in described.layout.op.all_outputs:
         for number, limit in enumerate(output.limits):
             if limit.store == store:
-                return what.buffered[limit.place], (output, number)
-    return what.layout.so_far.result_schema, None
+                return described.buffered[limit.place], (output, number)
+    return described.layout.so_far.result_schema, None
 
 
-def _of_buffer(what: Described, state: State, store: str) -> list[pa.Table]:
-    schema, limit = _buffered(what, store)
+def _of_buffer(described: Described, state: State, store: str) -> list[pa.Table]:
+    schema, limit = _buffered(described, store)
     if limit is not None:
         output, number = limit
-        buffered = _waiting(what.layout.of_limit(output, number), schema, state.store)
+        buffered = _waiting(described.layout.of_limit(output, number), schema, state.store)
         until = later_ms(ints(buffered[SINCE]), output.limits[number].how.limit_ms)
         return [buffered.append_column(UNTIL, pa.array(until))]
-    parts = operator_of(what.layout).results_so_far(state)
-    return [part.append_column(UNTIL, pa.array(closed_at(what.layout, part))) for part in parts]
+    parts = operator_of(described.layout).results_so_far(state)
+    return [part.append_column(UNTIL, pa.array(closed_at(described.layout, part))) for part in parts]
 
 
 def _waiting(layout: Layout, schema: pa.Schema, store: Store) -> pa.Table:

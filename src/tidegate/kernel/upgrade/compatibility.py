@@ -85,14 +85,14 @@ class Loaded:
     """The state that an operator goes on from, and the layout for it.
 
     `old` is the plan that wrote the state. `description` is the store's, if another plan than the layout's wrote it.
-    `described`: the store's description is known to be that of the layout.
+    `is_described`: the store's description is known to be that of the layout.
     """
 
     state: State
     layout: Layout
     old: Operation
     description: Described | None = None
-    described: bool = False
+    is_described: bool = False
 
 
 def load(store: Store, layout: Layout, tasks: int) -> Loaded:
@@ -107,33 +107,33 @@ def load(store: Store, layout: Layout, tasks: int) -> Loaded:
     # The steps in front of a limit, the kinds of several outputs and the retention are in no identity, but in the
     # description.
     asked = bool(layout.op.all_limits) or layout.op.named or bool(state.closed)
-    described = asked and description.describes(layout, state)
-    if same and (described or not asked):
-        return Loaded(state, evolved(state, layout), layout.op, described=described)
-    what = description.of(store)
-    check(changes(state.identity, what, layout, store))
+    is_described = asked and description.describes(layout, state)
+    if same and (is_described or not asked):
+        return Loaded(state, evolved(state, layout), layout.op, is_described=is_described)
+    described = description.of(store)
+    check(changes(state.identity, described, layout, store))
     if same:
-        return Loaded(state, evolved(state, layout), layout.op, what)
-    if what is not None:
-        _go_on(state, what.layout, layout)
-        old = what.layout.op
+        return Loaded(state, evolved(state, layout), layout.op, described)
+    if described is not None:
+        _go_on(state, described.layout, layout)
+        old = described.layout.op
     else:
         bounded = state.identity["buffer"] == "bounded"
         old = replace(layout.op, buffer=StrictBuffer()) if bounded else layout.op.without_bound
     state.identity = layout.identity
-    return Loaded(state, evolved(state, layout), old, what)
+    return Loaded(state, evolved(state, layout), old, described)
 
 
 def start(loaded: Loaded) -> Flushed:
     """Rewrite the state as the plan needs it. Returns the rows held back by suppressions that the plan removed."""
-    state, layout, what = loaded.state, loaded.layout, loaded.description
+    state, layout, described = loaded.state, loaded.layout, loaded.description
     was = operator_class(loaded.old)(layout)
     operator_of(layout).rewrite_from(was, state, bounded=loaded.old.buffer is not None)
     flushed = Flushed()
-    if what is not None:
-        retention.drop_expired(what.layout, layout, state)
-        flushed.of_limits = flush.empty_removed_limits(what, layout, state)
-    if what is not None and (to := flush.closing_removed(what.layout.op, layout.op)):
+    if described is not None:
+        retention.drop_expired(described.layout, layout, state)
+        flushed.of_limits = flush.empty_removed_limits(described, layout, state)
+    if described is not None and (to := flush.closing_removed(described.layout.op, layout.op)):
         flushed.results, flushed.outputs = list(flush.open_results(layout, state)), to
     return flushed
 
@@ -163,12 +163,12 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
     layout  of the operator, None if the types of its columns are not known: then types are not compared
     tasks   the number of tasks of the operator, None if it is not known
     """
-    state, what = State.open(store), description.of(store)
-    if state is None or what is None:
+    state, described = State.open(store), description.of(store)
+    if state is None or described is None:
         return []
     if layout is None:
-        layout = _untyped(op, what)
-    found = changes(state.identity, what, layout, store)
+        layout = _untyped(op, described)
+    found = changes(state.identity, described, layout, store)
     if state.drain:
         found.append(drain.change(state.drain))
     if tasks not in (None, state.tasks):
@@ -177,9 +177,9 @@ def preview(store: Store, op: Operation, layout: Layout | None, tasks: int | Non
     return found
 
 
-def _untyped(op: Operation, what: Described) -> Layout:
+def _untyped(op: Operation, described: Described) -> Layout:
     """The layout of a plan over columns of unknown types: those of the checkpoint have its types."""
-    known = what.layout.schema
+    known = described.layout.schema
     # A function reads the key as a value, too.
     columns = dict.fromkeys(name[2:] for name in known.names if name[:2] in ("k:", "v:", "r:"))
     names = [*(f"k:{name}" for name in op.key), *(f"v:{name}" for name in op.input_columns(tuple(columns)))]
@@ -187,24 +187,33 @@ def _untyped(op: Operation, what: Described) -> Layout:
     return Layout(op, pa.schema(list(zip(names, types, strict=True))), typed=False)
 
 
-def changes(written: dict[str, str], what: Described | None, layout: Layout, store: Store) -> list[Change]:
-    """The changes from the identity of a checkpoint to a plan; `what`: the description of the checkpoint in `store`."""
+def changes(written: dict[str, str], described: Described | None, layout: Layout, store: Store) -> list[Change]:
+    """The changes from the identity `written` in a checkpoint to a plan; `described`: the description in `store`."""
     running = layout.identity
     found = []
     for name in sorted(running.keys() | written.keys()):
         before, after = written.get(name), running.get(name)
-        if name == "limit" and before == after and what is not None and flush.moves(what.layout.op, layout.op):
-            before, after = (f"{_limited(op)}: {before}" for op in (what.layout.op, layout.op))
+        if (
+            name == "limit"
+            and before == after
+            and described is not None
+            and flush.moves(described.layout.op, layout.op)
+        ):
+            before, after = (f"{_limited(op)}: {before}" for op in (described.layout.op, layout.op))
         if before == after or (name == "types" and None in (before, after)):
             continue  # a plan without declared types learns them
-        effect = _TURNED if name == "buffer" else None if what is None else _effect(name, what, layout, store)
+        effect = _TURNED if name == "buffer" else None if described is None else _effect(name, described, layout, store)
         if effect is None:
             loses = _LOSES.get(name, "what it holds may mean something else")
         else:
-            late = name == "grace" and what is not None and not _closes_in_time(what.layout, layout, store)
+            late = name == "grace" and described is not None and not _closes_in_time(described.layout, layout, store)
             loses = _CLOSED if late else ""
         found.append(Change(name, before, after, loses, "" if loses else effect or ""))
-    return found if what is None else [*found, *_lengths(what.layout.op, layout.op), *_rows(what, layout, store)]
+    return (
+        found
+        if described is None
+        else [*found, *_lengths(described.layout.op, layout.op), *_rows(described, layout, store)]
+    )
 
 
 def _limited(op: Operation) -> str:
@@ -244,16 +253,16 @@ def _kinds(old: Operation, new: Operation) -> Iterator[Change]:
             yield Change(f"emits of {name}", had[name], has[name], effect=effect)
 
 
-def _rows(what: Described, new: Layout, store: Store) -> Iterator[Change]:
+def _rows(described: Described, new: Layout, store: Store) -> Iterator[Change]:
     """The changes of the rows that come to a limit of both plans, if rows of the old plan wait there or leave first."""
-    for one, now in flush.limits(what.layout.op, new.op):
+    for one, now in flush.limits(described.layout.op, new.op):
         if now is None:
             continue
-        loses = flush.loses_rows(what, new, store, one, now)
+        loses = flush.loses_rows(described, new, store, one, now)
         if loses or one.output.kind != now.output.kind:
             of = "" if len(new.op.all_limits) == 1 else f" {now.limit.store}"
-            waits, comes = what.buffered[one.limit.place], new.of_limit(now.output, now.number)
-            before = _shown(one, waits, what.steps[one.limit.place], new.op)
+            waits, comes = described.buffered[one.limit.place], new.of_limit(now.output, now.number)
+            before = _shown(one, waits, described.steps[one.limit.place], new.op)
             after = _shown(now, comes.result_schema, len(comes.applied_steps), new.op)
             effect = "" if loses else "what waited leaves first; rows wait by the new limit from then on"
             yield Change(f"rows of the limit{of}", before, after, _LOSES["rows"] if loses else "", effect)
@@ -267,9 +276,9 @@ def _shown(one: OfLimit, schema: pa.Schema, steps: int, op: Operation) -> str:
     return f"{kind} of {columns}" + (f" after {steps} step{'s' if steps > 1 else ''}" if steps else "")
 
 
-def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None:
+def _effect(name: str, described: Described, new: Layout, store: Store) -> str | None:
     """Text for the user: the effect of a change on a query that goes on; None if it cannot."""
-    old = what.layout
+    old = described.layout
     if name == "grace" and type(old.op.windows) is type(new.op.windows) and type(old.op.joined) is type(new.op.joined):
         return operator_of(new).effect_of_grace(new.op.grace_ms - old.op.grace_ms)
     if name == "table":
@@ -285,7 +294,7 @@ def _effect(name: str, what: Described, new: Layout, store: Store) -> str | None
             return "the function gets records with other columns"
         return "columns that are read besides" if same and _of_aggregation(old, new) is not None else None
     if name == "limit":
-        return _of_limit(what, new, store)
+        return _of_limit(described, new, store)
     if name == "emits":
         return _of_emits(old, new)
     return None
@@ -299,13 +308,13 @@ def _closes_in_time(old: Layout, new: Layout, store: Store) -> bool:
     return max(state.closed_through, state.looked_up_to) < MAX_MS
 
 
-def _of_limit(what: Described, new: Layout, store: Store) -> str | None:
-    removed = flush.removed_limits(what.layout.op, new.op)
+def _of_limit(described: Described, new: Layout, store: Store) -> str | None:
+    removed = flush.removed_limits(described.layout.op, new.op)
     if not removed:
-        return "rows wait from now on" if not what.layout.op.all_limits else "rows wait for each limit from now on"
-    if any(flush.loses_rows(what, new, store, one, None) for one in removed):
+        return "rows wait from now on" if not described.layout.op.all_limits else "rows wait for each limit from now on"
+    if any(flush.loses_rows(described, new, store, one, None) for one in removed):
         return None
-    one = len(what.layout.op.all_limits) == 1
+    one = len(described.layout.op.all_limits) == 1
     of = "" if one else f" for {', '.join(one.limit.store for one in removed)}"
     then = "; rows wait by the new limit from then on" if one else "; rows wait by the limits of the plan from then on"
     return f"what waited{of} leaves first{then if new.op.all_limits else ''}"

@@ -97,18 +97,20 @@ def _takes_on(now: OfLimit | None, one: OfLimit) -> TypeGuard[OfLimit]:
     return now is not None and now.output.kind == one.output.kind
 
 
-def loses_rows(what: Described, layout: Layout, store: Store, one: OfLimit, now: OfLimit | None) -> bool:
+def loses_rows(described: Described, layout: Layout, store: Store, one: OfLimit, now: OfLimit | None) -> bool:
     """Whether rows wait for a limit of the old plan (`limits`) that the new plan can neither keep nor let out."""
-    fits = _same_rows(what, layout, one, now) if _takes_on(now, one) else way_of(what, layout, one) is not None
+    fits = (
+        _same_rows(described, layout, one, now) if _takes_on(now, one) else way_of(described, layout, one) is not None
+    )
     return not fits and time_limit.holds_rows(store, one.limit.place)
 
 
-def _same_rows(what: Described, layout: Layout, one: OfLimit, now: OfLimit) -> bool:
+def _same_rows(described: Described, layout: Layout, one: OfLimit, now: OfLimit) -> bool:
     """Whether rows that come to a limit take as many steps as those that wait there, and have their columns."""
     place, schema = one.limit.place, layout.of_limit(now.output, now.number).result_schema
-    same_steps = what.steps[place] == len(now.output.steps_before(now.number))
-    same_deletions = (DELETED in what.buffered[place].names) == (DELETED in schema.names)
-    return same_steps and same_deletions and _fits(what, layout, one, schema)
+    same_steps = described.steps[place] == len(now.output.steps_before(now.number))
+    same_deletions = (DELETED in described.buffered[place].names) == (DELETED in schema.names)
+    return same_steps and same_deletions and _fits(described, layout, one, schema)
 
 
 def closing_removed(old: Operation, new: Operation) -> frozenset[str]:
@@ -123,32 +125,32 @@ def closing_removed(old: Operation, new: Operation) -> frozenset[str]:
     return frozenset(name for name, kind in has.items() if kind == "updates" and had.get(name) == "final")
 
 
-def way_of(what: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] | None:
+def way_of(described: Described, layout: Layout, one: OfLimit) -> tuple[Output, int] | None:
     """The output by which the rows of a removed limit leave, and the number of its steps that they have taken.
 
     None if there is no such output, or if it would give them other columns than they have.
     """
     outputs = [output for output in layout.op.all_outputs if output.kind != "late"]
     mine = [output for output in outputs if output.name == one.output.name]
-    if len(outputs) == 1 and _renamed(what.layout.op, one.output, layout.op, outputs[0]):
+    if len(outputs) == 1 and _renamed(described.layout.op, one.output, layout.op, outputs[0]):
         mine = outputs
     if not mine:
         return None
-    applied = what.steps[one.limit.place]
+    applied = described.steps[one.limit.place]
     if applied > len(mine[0].steps):
         return None
-    fits = _fits(what, layout, one, _shape(layout, mine[0], applied).result_schema)
+    fits = _fits(described, layout, one, _shape(layout, mine[0], applied).result_schema)
     return (mine[0], applied) if fits else None
 
 
-def _fits(what: Described, layout: Layout, one: OfLimit, schema: pa.Schema) -> bool:
+def _fits(described: Described, layout: Layout, one: OfLimit, schema: pa.Schema) -> bool:
     """Whether rows that wait for a limit can be rows of `schema`.
 
     It may have more columns: new columns of the aggregation or of the table, `DELETED`, and ids of rows. The structs of
     a join may have more fields: new columns of its sides.
     """
-    had, has = (made.for_kind[one.output.kind].result_types for made in (what.layout, layout))
-    before, now = _types(what.buffered[one.limit.place]), _types(schema)
+    had, has = (made.for_kind[one.output.kind].result_types for made in (described.layout, layout))
+    before, now = _types(described.buffered[one.limit.place]), _types(schema)
     free = {ROW_ID, DELETED, *(has.keys() - had.keys())}
     own = {name for name, kind in before.items() if had.get(name) == kind and has.get(name) == now.get(name)}
     lost = {name for name, kind in before.items() if name not in now or not _alike(kind, now[name], name in own)}
@@ -181,15 +183,15 @@ def _shape(layout: Layout, output: Output, applied: int) -> Layout:
     return replace(layout.for_kind[output.kind], applied_steps=output.steps[:applied])
 
 
-def empty_removed_limits(what: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
+def empty_removed_limits(described: Described, layout: Layout, state: State) -> dict[tuple[str, int], pa.Table]:
     """Empty the removed limits, and compact others whose wait begins anew. Returns the rows that waited for the removed
     ones (`Flushed.of_limits`).
 
     The rows go on to the limits of the plan behind theirs. The rows of the last limit are the oldest.
     """
     found: dict[tuple[str, int], list[pa.Table]] = {}
-    for one, now in reversed(limits(what.layout.op, layout.op)):
-        if _takes_on(now, one) and _same_rows(what, layout, one, now):
+    for one, now in reversed(limits(described.layout.op, layout.op)):
+        if _takes_on(now, one) and _same_rows(described, layout, one, now):
             restarted, restarts = (of.limit.how.measured_from == "latest_update" for of in (one, now))
             if restarted != restarts:
                 time_limit.compact(layout.of_limit(now.output, now.number), state.store, restarts=restarted)
@@ -198,7 +200,7 @@ def empty_removed_limits(what: Described, layout: Layout, state: State) -> dict[
         old_values.forget(layout, state.old_values_of_limit(limit.place))
         if _takes_on(now, one):  # no row waits (`loses_rows`)
             continue
-        way = way_of(what, layout, one)
+        way = way_of(described, layout, one)
         shape = layout if way is None else _shape(layout, *way)
         as_it_was = replace(shape, op=replace(shape.op, outputs=(), limits=(limit,), after=()))
         rows = time_limit.empty(as_it_was, state.store)

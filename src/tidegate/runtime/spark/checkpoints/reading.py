@@ -68,16 +68,16 @@ def read_state(spark: SparkSession, checkpoint: str, store: str | None, ended: E
     found = _found(spark, checkpoint)
     if not found:
         raise nothing(checkpoint)
-    place, name = stored_rows.chosen([what for _, what in found], store)
+    place, name = stored_rows.chosen([described for _, described in found], store)
     return _rows(*found[place], name, ended)
 
 
 def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     """The `Pending` of each operator as of the last batch, upstream operators first."""
     operators = []
-    for entries, what in _found(spark, checkpoint):
+    for entries, described in _found(spark, checkpoint):
         with _readable(checkpoint):
-            rows = entries.mapInArrow(_pending_as_text(what), "pending string").collect()
+            rows = entries.mapInArrow(_pending_as_text(described), "pending string").collect()
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
             windows = {tuple(window) for task in tasks for window in task["windows"]}
@@ -91,7 +91,7 @@ def operators(spark: SparkSession, checkpoint: str) -> list[Operation]:
 
     Raises CheckpointError if the checkpoint has no state of tidegate.
     """
-    found = [what.layout.op for _, what in _found(spark, checkpoint)]
+    found = [described.layout.op for _, described in _found(spark, checkpoint)]
     if not found:
         raise nothing(checkpoint)
     return found[::-1]
@@ -120,11 +120,11 @@ def partitions(spark: SparkSession, checkpoint: str) -> int:
     return int(found[0][0])
 
 
-def _pending_as_text(what: Described) -> MapInArrow:
+def _pending_as_text(described: Described) -> MapInArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
             if (state := State.open(store)) is not None:
-                layout = evolved(state, what.layout)
+                layout = evolved(state, described.layout)
                 windows = [window for window, _ in operator_of(layout).open_windows(state)]
                 text = json.dumps({"pending": waits(layout, state).to_dict(), "windows": windows})
                 yield pa.record_batch([pa.array([text])], ["pending"])
@@ -153,9 +153,9 @@ def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Descri
     found = []
     for operator in _operators(spark, checkpoint):
         with _readable(checkpoint):
-            what = _described(operator)
-        if what is not None:
-            found.append((operator, what))
+            described = _described(operator)
+        if described is not None:
+            found.append((operator, described))
     return found
 
 
@@ -261,16 +261,16 @@ def _joined(parts: list[tuple[int, bytes]]) -> bytes:
     return b"".join(value for _, value in sorted(parts))
 
 
-def _rows(entries: DataFrame, what: Described, name: str, ended: Ended) -> DataFrame:
-    schema = stored_rows.schema(what, name)
-    rows = entries.mapInArrow(_decoder(what, name, ended), spark_schema(schema_as_spark_reads(schema)))
+def _rows(entries: DataFrame, described: Described, name: str, ended: Ended) -> DataFrame:
+    schema = stored_rows.schema(described, name)
+    rows = entries.mapInArrow(_decoder(described, name, ended), spark_schema(schema_as_spark_reads(schema)))
     return rows.select(*public(schema.names))
 
 
-def _decoder(what: Described, name: str, ended: Ended) -> MapInArrow:
+def _decoder(described: Described, name: str, ended: Ended) -> MapInArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for store in _stores(batches):
-            rows = stored_rows.rows(what, store, name, ended)
+            rows = stored_rows.rows(described, store, name, ended)
             yield from as_schema(rows, schema_as_spark_reads(rows.schema)).to_batches()
 
     return run

@@ -50,7 +50,9 @@ def _ticking(stores: list[DictStore], op: Operation) -> Iterator[Change]:
 
     Spark counts the sources of a checkpoint.
     """
-    found = [(what.layout.op, State.open(store)) for store in stores if (what := description.of(store)) is not None]
+    found = [
+        (described.layout.op, State.open(store)) for store in stores if (described := description.of(store)) is not None
+    ]
     if not found:
         return
     # Earlier versions did not describe `idle_advance`; only with it a state has times of an idle input.
