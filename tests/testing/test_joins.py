@@ -848,3 +848,49 @@ def test_a_checkpoint_that_kept_every_record_twice_goes_on(how: Any, monkeypatch
     after = TopologyTestDriver(itself(how), state=before.state())
     assert found + rows(after, *later) == wanted
     assert stored_records(after) == stored_records(whole) == [1, 0]
+
+
+def joined_counts(**clock: Any) -> tg.KStream:
+    """Two tables of counts as streams, joined: `to_stream` takes no clock."""
+    left, right = (
+        tg.stream(name, key="k", timestamp="ts", **clock).group_by_key().count(name=f"n_{name}").to_stream()
+        for name in ("a", "b")
+    )
+    return left.left_join(right, tg.JoinWindows.of_time_difference_with_no_grace("1 ms"))
+
+
+@pytest.mark.parametrize(
+    ("clock", "leave"),
+    [({"stream_time": "max"}, [1, 2]), ({"stream_time": "min_partition", "partition": "p", "offset": "o"}, [])],
+)
+def test_a_join_behind_aggregations_has_the_clock_that_their_streams_say(
+    clock: dict[str, Any], leave: list[int], recwarn: pytest.WarningsRecorder
+) -> None:
+    driver = TopologyTestDriver(joined_counts(**clock))
+    for offset, ts in enumerate((1, 2, 9)):
+        driver.pipe_input({"k": "A", "ts": ts, "p": 0, "o": offset}, "a")
+    assert [row["timestamp"] for row in driver.read_output()] == leave
+    assert not recwarn.list
+
+
+def test_idle_after_of_the_streams_holds_in_a_join_behind_their_aggregations() -> None:
+    clock = {"stream_time": "min_partition", "partition": "p", "offset": "o", "idle_after": "1 minute"}
+    driver = TopologyTestDriver(joined_counts(**clock))
+    driver.pipe_input({"k": "A", "ts": 1, "p": 0, "o": 0}, "a")
+    driver.advance_wall_clock("2 minutes")
+    for offset, ts in ((1, 5), (2, 9)):
+        driver.pipe_input({"k": "A", "ts": ts, "p": 0, "o": offset}, "a")
+    assert [row["timestamp"] for row in driver.read_output()] == [1, 5]
+
+
+def test_streams_that_say_different_clocks_say_none_behind_their_aggregations() -> None:
+    clocks: tuple[dict[str, Any], ...] = (
+        {"stream_time": "max"},
+        {"stream_time": "min_partition", "partition": "p", "offset": "o"},
+    )
+    left, right = (
+        tg.stream(name, key="k", timestamp="ts", **clock).group_by_key().count(name=f"n_{name}").to_stream()
+        for name, clock in zip("ab", clocks, strict=True)
+    )
+    with pytest.warns(tg.TidegateWarning, match="goes by the time of the slower side"):
+        left.left_join(right, tg.JoinWindows.of_time_difference_with_no_grace("1 ms"))

@@ -15,6 +15,7 @@ from tidegate.plan.nodes import (
     Table,
     available_columns,
     check_key,
+    inputs_of,
     root_of,
     same,
     window_columns,
@@ -75,6 +76,8 @@ def join_streams(left: Stream, right: Stream, windows: Any, asked: Asked) -> Joi
     joined = StreamStream(windows=windows, self_join=alone, **asked.checked(left.key))
     _check_columns(joined, left, right)
     clock = left.clock if alone else joined_clock(_clock_of(left), _clock_of(right))
+    if not alone and not clock.chosen:
+        clock = clock.said_by([one.clock for one in (*inputs_of(left), *inputs_of(right))])
     if clock.slowest and clock.idle_after_ms is None and not clock.chosen:
         warn(
             f"The join of {left.name!r} with {right.name!r} goes by the time of the slower side, and a side "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from tidegate.arguments import is_one_of
 from tidegate.errors import DefinitionError, in_one_line
@@ -65,6 +66,15 @@ class Clock:
         if self.max_future_skew_ms is not None:
             lines.append(f"keeps records out that are more than {show_ms(self.max_future_skew_ms)} ahead")
         return lines
+
+    def said_by(self, sources: Sequence[Clock]) -> Clock:
+        """This clock of a join where no side said a rule, with what the sources behind its sides say, if all agree."""
+        rules = {one.rule for one in sources if one.chosen}
+        idle = {one.idle_after_ms for one in sources if one.idle_after_ms is not None}
+        if self.idle_after_ms is None and len(rules) == 1:
+            rule, idle_after_ms = rules.pop(), idle.pop() if len(idle) == 1 else None
+            return replace(self, rule=rule, idle_after_ms=idle_after_ms if rule == SLOWEST else None, chosen=True)
+        return self
 
     @property
     def slowest(self) -> bool:
