@@ -823,8 +823,15 @@ def test_one_of_two_outputs_loses_its_limit() -> None:
     driver = restarted(after(outputs(limited=True), 1, 2), outputs(limited=False))
     driver.pipe_input(record(3))
     assert [(row["output"], row["n"]) for row in driver.read_output()] == [("raw", 3), ("slow", 2), ("slow", 3)]
-    upgrade = after(outputs(limited=True), 1).check_upgrade({"raw": counts(), "quick": counts()})
-    assert [change.what for change in upgrade.changes if change.loses] == ["limit"]
+    for now in ({"raw": counts(), "quick": counts()}, {"quick": counts(), "raw": counts()}):
+        upgrade = after(outputs(limited=True), 1).check_upgrade(now)
+        assert [change.what for change in upgrade.changes if change.loses] == ["limit"]
+
+
+def test_the_only_output_loses_its_limit_and_gets_another_name() -> None:
+    driver = restarted(after(limited_in("slow"), 1, 2), {"quick": counts()})
+    driver.pipe_input(record(3))
+    assert by_output(driver) == [("quick", 0, 2), ("quick", 0, 3)]
 
 
 def limited_in(name: str, *others: str) -> dict[str, Any]:
