@@ -129,6 +129,7 @@ def shown(driver: TopologyTestDriver, *names: str) -> list[tuple[Any, ...]]:
         (held_behind("a filter"), held_behind("nothing"), "rows of the limit", "have other columns"),
         (held_behind("nothing"), held_behind("a filter"), "rows of the limit", "other steps"),
         (held_behind("a filter"), counts(), "limit", "rows that wait by the old limit"),
+        (held_behind("the same column"), counts(), "limit", "rows that wait by the old limit"),
         (held(windows=SESSIONS), final(windows=SESSIONS), "limit", "rows that wait by the old limit"),
         (held(windows=SESSIONS), held_final(), "rows of the limit", "have other columns"),
         (held_parts(ONE_FIELD), held_parts(TWO_FIELDS), "rows of the limit", "have other columns"),
