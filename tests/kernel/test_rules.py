@@ -11,6 +11,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.instants import MAX_MS
+from tidegate.kernel.exchange.batch import Batch
 from tidegate.kernel.exchange.old_values import closed_and_gone
 from tidegate.kernel.exchange.time_progress import TimeProgress
 from tidegate.kernel.joins import stream_table, table_table
@@ -106,6 +107,17 @@ def test_the_stream_time_that_updates_find() -> None:
     assert found(7, (12, b), (12, b)) == ([10, 12], [True, False])
     assert found(12, (10, a), (12, b), (15, a)) == ([12, 12, 12], [False, False, True])
     assert found(7, (11, b), (16, a)) == ([11, 16], [False, False])
+
+
+def test_the_partitions_that_lag_most() -> None:
+    def times(*chunks: tuple[int | str | None, int, int]) -> list[list[int | str]]:
+        """Of chunks: partition, largest timestamp, number of records."""
+        made = [SimpleNamespace(partition=name, max_ts=time, rows=rows) for name, time, rows in chunks]
+        batch: Any = SimpleNamespace(chunks=made)
+        return Batch.partition_times(batch)
+
+    assert times(("b", 30, 1), ("b", 20, 2), ("a", 25, 1), ("c", NEVER, 0), (None, 7, 1)) == [["a", 25], ["b", 30]]
+    assert times(*((n, 1_000 - n, 1) for n in range(100))) == [[n, 1_000 - n] for n in range(99, 35, -1)]
 
 
 # -- lookups of a stream in a table --------------------------------------------------------------------------------
