@@ -101,6 +101,16 @@ def test_a_value_of_a_table_that_is_called_as_a_column_of_results(name: str) -> 
     assert driver.read_output() == [{"k": "A", "v": 1, "timestamp": 1, "deleted": False}]
 
 
+@pytest.mark.parametrize("name", ["reason", "late_by", "stream_time", "window", "timestamp", "deleted", "output"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_record_with_a_column_that_late_records_add(name: str, alone: bool) -> None:
+    """The record's value stood where the reason, or the window, was asked for, if the late records left alone."""
+    late = counts().late_records()
+    driver = TopologyTestDriver(late if alone else {"late": late})
+    with pytest.raises(tg.DefinitionError, match=f"^Late records are whole records, and '{name}' is a column"):
+        driver.pipe_input({"k": "A", "ts": 5_000, name: 7})
+
+
 def test_a_value_called_output_beside_outputs() -> None:
     table = counts()
     mapped = table.map_values({"output": "count"})

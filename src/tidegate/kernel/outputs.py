@@ -52,13 +52,13 @@ def emit(
         if layout.op.regroup.changes:
             return retract_insert.to_changes(layout, state, parts[0]), wake_at
         return to_stream.to_records(layout, parts[0]), wake_at
+    shape = layout.output_schema.empty_table()  # refuses a late record with a column of our names, if it is alone too
     if not layout.op.named:
         return parts[0], wake_at
     named = [
         part.append_column(OUTPUT, pa.repeat(output.name, part.num_rows))
         for output, part in zip(layout.op.all_outputs, parts, strict=True)
     ]
-    shape = layout.output_schema.empty_table()
     return as_schema(concat_tables([shape, *named]), layout.output_schema), wake_at
 
 
