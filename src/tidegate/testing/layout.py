@@ -73,6 +73,7 @@ class Tasks:
     tuning    sizes inside the kernel
     dropped   by operator, upstream first: late and skipped records, by reason
     graces    by operator: the graces that its records needed, if its tasks report them
+    numbers   by operator: the numbers that its tasks reported of the last batch, by task (`spec.metrics`)
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Tasks:
         self.operators = list(made.values())
         self.dropped: list[Counter[str]] = [Counter() for _ in self.nodes]
         self.graces = [GraceHistory() for _ in self.nodes]
+        self.numbers: list[list[dict[str, Any]]] = [[] for _ in self.nodes]
         for mine, theirs in zip(self.operators, before.operators if before else (), strict=before is not None):
             mine.stores, mine.wakes = theirs.stores, theirs.wakes
 
@@ -116,6 +118,7 @@ class Tasks:
     def _step(self, read: Sequence[Read], clock: int | None) -> list[dict[str, Any]]:
         micro_batch = _Batch(self.operators, read, clock)
         leaving = self.nodes[-1].walk(micro_batch.step)
+        self.numbers = [[one.metrics for one in steps] for steps in micro_batch.made]
         for operator, (stores, wakes), steps, dropped, graces in zip(
             self.operators, micro_batch.kept, micro_batch.made, self.dropped, self.graces, strict=True
         ):
