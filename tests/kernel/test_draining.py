@@ -78,6 +78,21 @@ def test_every_buffer_empties(limit: Any) -> None:
         held.advance_wall_clock("0 ms") if limit is LIMIT else None
 
 
+@pytest.mark.parametrize("clock", ["stream", "wall"])
+def test_a_full_buffer_does_not_stop_a_drain(clock: Any) -> None:
+    """All windows close at once, and none of their rows has to wait: a strict buffer guards what stays."""
+    bound = tg.BufferConfig.max_records(1).with_max_bytes(1).shut_down_when_full()
+    limits = [tg.Suppressed.until_time_limit("90 ms", buffer, clock=clock) for buffer in (UNBOUNDED, bound)]
+    rows = []
+    for limit in limits:
+        driver = TopologyTestDriver(counts(TIME).suppress(FINAL).suppress(limit).to_stream().group_by("n").count("m"))
+        for record in ({"k": "a", "ts": 1}, {"k": "b", "ts": 3}, {"k": "b", "ts": 11}):
+            driver.pipe_input(record)
+        driver.drain()
+        rows.append(driver.read_output())
+    assert rows[0] == rows[1] != []
+
+
 def test_both_operators_of_a_chain() -> None:
     table = counts(TIME).suppress(FINAL).to_stream().group_by("n").agg(m=tg.count())
     driver = TopologyTestDriver(table)

@@ -36,6 +36,7 @@ from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, due_until, expire, newest, waiting_since
 from tidegate.kernel.time.stream_time import NEVER, running_max
+from tidegate.kernel.upgrade.drain import DONE
 from tidegate.plan import Limit
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 from tidegate.spec.pending import SHOWN
@@ -50,7 +51,8 @@ def suppress(
     earlier  the limits that the rows have left: then their timestamps are stream time, in their order
 
     By the wall clock every row of a batch comes at the same time, the time of the batch. At the end of the input
-    everything leaves. Raises BufferFullError if the buffer is full and shuts down when full.
+    everything leaves. Raises BufferFullError if the buffer is full and shuts down when full; not at the end of a drain,
+    where no row stays.
     """
     (limit,) = layout.op.all_limits
     how, wall = limit.how, limit.how.clock == "wall"
@@ -68,7 +70,7 @@ def suppress(
     if not buffer_entries.counts_bytes(layout):
         # An earlier bound may have kept old values. They would be wrong if that bound came back.
         old_values.forget(layout, state.old_values_of_limit(limit.place))
-    if how.buffer.bounded:
+    if how.buffer.bounded and not (state.drain == DONE and how.buffer.strategy == "shut_down"):
         if buckets.logs:
             buffered = concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             buffered = buffered.take(result_keys.in_order(layout, buffered, ints(buffered[BUFFER_TIME])))
