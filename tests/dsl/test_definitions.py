@@ -407,6 +407,16 @@ def test_suppressions_that_cannot_be() -> None:
             "until_window_closes: Window close time is only defined for windowed computations, and this table "
             "has no windows. Use until_time_limit, or windowed_by(...) before the aggregation.",
         )
+    limit = tg.Suppressed.until_time_limit("1 s", tg.BufferConfig.unbounded(), clock="stream")
+    versions = tg.table("users", key="user", timestamp="ts", history="1 s")
+    for table in (versions, versions.filter(lambda row: True).map_values({"city": "town"})):
+        refuses(
+            lambda table=table: table.suppress(limit),
+            DefinitionError,
+            "suppress: the table 'users' has a history of 1 second, and a limit holds the row that came last, whatever "
+            "its timestamp. Suppress a table without a history: tg.table(...) once more, without `history`.",
+        )
+    versions.join(changes).suppress(limit)
 
 
 def test_an_unbound_stream_has_no_dataframe() -> None:

@@ -10,7 +10,9 @@ from tidegate.dsl.checks import check_columns, check_kept, check_reads
 from tidegate.dsl.late_records import KLateRecords
 from tidegate.dsl.result import WAYS_OF_ROWS, Result
 from tidegate.errors import DefinitionError, DefinitionTypeError, warn
+from tidegate.instants import show_ms
 from tidegate.plan import (
+    Changelog,
     LateRecords,
     MapFilter,
     Stream,
@@ -330,8 +332,8 @@ class KTable(Result):
             The table with fewer updates.
 
         Raises:
-            DefinitionError: `until_window_closes`, or a limit from the "window_start", on a table without windows; or a
-                step in front of the limit gives columns of unknown types.
+            DefinitionError: `until_window_closes`, or a limit from the "window_start", on a table without windows; the
+                table keeps versions (`history`); or a step in front of the limit gives columns of unknown types.
             DefinitionTypeError: `suppressed` is no suppression.
 
         Examples:
@@ -359,6 +361,13 @@ class KTable(Result):
             raise DefinitionError(
                 'until_time_limit(measured_from="window_start") counts from the start of a window, and this table has '
                 'no windows. Use "first_update" or "latest_update", or windowed_by(...) before the aggregation.'
+            )
+        root = root_of(self.node)
+        if isinstance(root, Changelog) and root.history_ms is not None:
+            raise DefinitionError(
+                f"suppress: the table {root.stream.name!r} has a history of {show_ms(root.history_ms)}, and a limit "
+                "holds the row that came last, whatever its timestamp. Suppress a table without a history: "
+                "tg.table(...) once more, without `history`."
             )
         suppressed_ = Suppress(self.node, suppressed)
         operation(suppressed_)
