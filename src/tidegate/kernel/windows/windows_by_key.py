@@ -127,13 +127,14 @@ class WindowsByKey:
         assert loaded.looked_at is not None
         before, opens = loaded.rows, self.opens
         tables = [before, rows] if records is None else [before, rows, records]
-        keys = grouping.codes_of_tables(self.layout.keys, tables)
-        known, names = _names(keys[:2], [before, rows])
+        of_before, of_rows, *of_records = grouping.codes_of_tables(self.layout.keys, tables)
+        known, names = _names([of_before, of_rows], [before, rows])
         was = grouping.places(names, known)
         ends, fresh = ints(rows["end"]), was < 0
         changed = fresh.copy()
         if records is not None:
-            changed |= _met(keys[1], ints(rows["start"]), ends, keys[2], ints(records["ts"]))
+            (of_batch,) = of_records
+            changed |= _met(of_rows, ints(rows["start"]), ends, of_batch, ints(records["ts"]))
         is_open = ends >= opens.after
         looked_at = np.where(fresh, ends, np.append(loaded.looked_at, 0)[was])
         # A function may delete a session, and the next record may begin a session there that ends earlier.
