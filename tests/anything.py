@@ -43,6 +43,7 @@ def anything() -> dict[str, Any]:
     given = [None, True, 3, 2.5, math.nan, np.int64(5), np.timedelta64(5, "s"), b"x", "", "x", "9" * 5_000 + " s"]
     given += [date(2026, 1, 1), timedelta.max, [], ["x"], [["x"]], (), {}, {1: 2}, {"x"}, object(), int, Path("x")]
     given += [Column(), [Column()], np.array(["x", "y"]), pd.NA, pd.NaT, pd.DataFrame({"x": [1]}), pa.table({"x": [1]})]
+    given += [pa.Table]
     return {f"{number} ({type(value).__name__})": value for number, value in enumerate(given)}
 
 

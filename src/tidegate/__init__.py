@@ -190,7 +190,10 @@ def explain_pending(of: StreamingQuery | TopologyTestDriver, checkpoint: str | N
         driver: Any = of
         found = driver.pending_of_chain()
     else:
-        raise DefinitionTypeError(f"`of` is {in_one_line(of)}, neither a StreamingQuery nor a TopologyTestDriver.")
+        raise DefinitionTypeError(
+            f"`of` is {in_one_line(of)}, neither a StreamingQuery nor a TopologyTestDriver. Give the query that "
+            "start() returned, or a driver that records were piped to."
+        )
     print("\n".join(map(str, found)) or "No micro-batch has finished yet: call it again after the first one.")  # noqa: T201 - that is what it is for
     return found
 

@@ -34,8 +34,8 @@ def is_one_of(value: Any, texts: Collection[str]) -> bool:
 
 
 def has(value: Any, name: str) -> bool:
-    """Whether `value` has an attribute of this name; False for a column of Spark, which has every attribute."""
-    return hasattr(value, name) and not hasattr(value, "what nothing else has")
+    """Whether `value` has an attribute of this name; False for a class and for a column of Spark."""
+    return not isinstance(value, type) and hasattr(value, name) and not hasattr(value, "what nothing else has")
 
 
 def options_of(given: Any, argument: str = "options") -> dict[str, Any]:

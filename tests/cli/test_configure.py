@@ -130,6 +130,12 @@ def test_faster_is_a_flag(given: Any) -> None:
         tg.configure(Session(), faster=given)
 
 
+@pytest.mark.parametrize("given", [SparkSession, SparkSession.Builder])
+def test_a_class_is_no_session(given: Any) -> None:
+    with pytest.raises(tg.DefinitionTypeError, match=r"^`spark` is <class .*, not a SparkSession\. Use SparkSession\."):
+        tg.configure(given)
+
+
 def test_another_store_does_not_stay() -> None:
     other = config.ROCKSDB.replace("RocksDB", "HDFSBacked")
     assert tg.configure(Session(**{config.PROVIDER: other})).conf == BY_DEFAULT

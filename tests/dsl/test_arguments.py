@@ -133,6 +133,8 @@ def test_expected_keys_and_a_recording_are_no_columns_of_spark() -> None:
         tg.advise(Column(), key="k", timestamp="ts", windows=WINDOWS)
     with pytest.raises(tg.DefinitionTypeError, match=r"^`of` is Column<'city'>, neither a StreamingQuery nor"):
         tg.explain_pending(Column())  # type: ignore[arg-type]
+    with pytest.raises(tg.DefinitionTypeError, match=r"^`of` is <class .*TopologyTestDriver'>, neither .* Give the qu"):
+        tg.explain_pending(TopologyTestDriver)  # type: ignore[arg-type]
 
 
 def test_the_operator_of_metrics_is_named_by_a_text() -> None:

@@ -19,6 +19,7 @@ from tidegate.advice.order import MOST_PARTITIONS, Times, batches, delivered, in
 from tidegate.advice.question import Question
 from tidegate.advice.recorded import Recorded
 from tidegate.advice.results import Grouped, RunningMax, count_keys, count_results
+from tidegate.arguments import has
 from tidegate.errors import InputError, in_one_line
 from tidegate.kernel.columns.arrays import Ints, ints
 from tidegate.kernel.columns.given import REFUSALS, as_arrow
@@ -197,7 +198,7 @@ def guard_of(ahead: list[int], records: int) -> int | None:
 def as_table(records: Any) -> pa.Table:
     """The records as an Arrow table. Raises InputError if Arrow cannot read them."""
     why = ", which is no table"
-    if hasattr(records, "__arrow_c_stream__"):
+    if has(records, "__arrow_c_stream__"):
         try:
             return as_arrow(records)
         except REFUSALS as error:

@@ -46,7 +46,7 @@ def arrow_type(declared: Any) -> pa.DataType:
     """
     if isinstance(declared, pa.DataType):
         return declared
-    if not isinstance(declared, type) and has(declared, "simpleString"):
+    if has(declared, "simpleString"):
         declared = declared.simpleString()
     if not isinstance(declared, str):
         raise DefinitionTypeError(

@@ -101,7 +101,7 @@ def configure(spark_or_builder: Session, *, faster: bool = False) -> Session:
     """
     require_spark()
     quiet_pandas()
-    if isinstance(spark_or_builder, type) or has(spark_or_builder, "getOrCreate"):
+    if has(spark_or_builder, "getOrCreate"):
         return _configure_builder(spark_or_builder, faster)
     spark: Any = spark_or_builder
     if not has(spark, "conf"):
