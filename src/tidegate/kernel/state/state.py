@@ -43,6 +43,10 @@ class Expected:
     newest: int = NEVER
 
 
+DRAINED = "done"
+"""`State.drain` of a drain that is over."""
+
+
 @dataclass
 class State:
     """The state of one task of an operator; segments of logs stay in the store until they are read."""
@@ -225,6 +229,11 @@ class State:
         if self.history_from != NEVER:
             known["history_from"] = self.history_from
         return known
+
+    @property
+    def drained(self) -> bool:
+        """Whether a drain is over, or this step is its end."""
+        return self.drain == DRAINED
 
     @property
     def newest(self) -> int:

@@ -36,7 +36,6 @@ from tidegate.kernel.suppress.key_index import NOWHERE
 from tidegate.kernel.suppress.suppression_metrics import SIZE, UPDATED, Evicted
 from tidegate.kernel.suppress.time_buckets import BUFFER_TIME, TimeBuckets, due_until, expire, newest, waiting_since
 from tidegate.kernel.time.stream_time import NEVER, running_max
-from tidegate.kernel.upgrade.drain import DONE
 from tidegate.plan import Limit
 from tidegate.spec.columns import END, OURS, START, TIMESTAMP
 from tidegate.spec.pending import SHOWN
@@ -70,7 +69,7 @@ def suppress(
     if not buffer_entries.counts_bytes(layout):
         # An earlier bound may have kept old values. They would be wrong if that bound came back.
         old_values.forget(layout, state.old_values_of_limit(limit.place))
-    if how.buffer.bounded and not (state.drain == DONE and how.buffer.strategy == "shut_down"):
+    if how.buffer.bounded and not (state.drained and how.buffer.strategy == "shut_down"):
         if buckets.logs:
             buffered = concat_tables([buffered, *buffer_entries.without_bound(layout, _newest(layout, buckets))])
             buffered = buffered.take(result_keys.in_order(layout, buffered, ints(buffered[BUFFER_TIME])))

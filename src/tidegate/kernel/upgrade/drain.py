@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from tidegate.errors import CheckpointError
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.state import frames
-from tidegate.kernel.state.state import State
+from tidegate.kernel.state.state import DRAINED, State
 from tidegate.kernel.state.store import Store
 from tidegate.spec.upgrade import DRAIN, Change
 
-BEGUN, DONE = "begun", "done"
+BEGUN, DONE = "begun", DRAINED
 
 
 def advance(state: State, drains: bool) -> bool:
@@ -28,7 +28,7 @@ def advance(state: State, drains: bool) -> bool:
 
     Raises CheckpointError if a drain has begun and this run does not drain, or if a drain is over.
     """
-    if state.drain == DONE:
+    if state.drained:
         raise drained()
     if state.drain == BEGUN and not drains:
         raise CheckpointError(
