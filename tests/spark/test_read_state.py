@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,3 +222,14 @@ def test_a_session_with_another_format_of_state_files_is_told_the_setting(spark:
     for look in (tg.read_state, reading.pending, reading.memories):
         with pytest.raises(tg.CheckpointError, match=rf"set\(.{reading._FORMAT}., .2.\)"):
             look(spark, checkpoint)
+
+
+def test_a_checkpoint_that_was_moved_is_read_once_its_schemas_are_at_the_old_path(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old, _ = run(spark, tmp_path, final_sums)
+    moved = str(shutil.move(old, tmp_path / "moved"))
+    with pytest.raises(tg.CheckpointError, match=r"_stateSchema/.*Spark keeps the path of this file in the checkpoint"):
+        tg.read_state(spark, moved)
+    shutil.copytree(f"{moved}/state/0/_stateSchema", f"{old}/state/0/_stateSchema")
+    assert tg.read_state(spark, moved).count()

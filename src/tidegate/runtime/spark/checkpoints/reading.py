@@ -55,6 +55,9 @@ reader of it.
 _WITH_ID = re.compile(r'NumberFormatException: For input string: "\d+_[0-9a-f]+-')
 """The error of a session with the first format for names of the second one."""
 
+_SCHEMA = "_stateSchema"
+"""The folder with the schemas of an operator's state, whose files a checkpoint knows by their whole path."""
+
 _QUOTED = re.compile(r"""[\s\x00-\x1f\x7f-\x9f"#%<>?\[\\\]^`{|}]""")
 """Characters that Java quotes in the path of a URI. Spark's state reader takes the quoted path for the name itself."""
 
@@ -165,16 +168,26 @@ def _readable(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        reason = _reason(error)
-        if _WITH_ID.search(reason) is not None:
-            raise CheckpointError(
-                f"The query of {checkpoint!r} has {_FORMAT} = 2, and this session has not, so Spark cannot read the "
-                f'state. Call spark.conf.set("{_FORMAT}", "2") before (in the shell: --conf {_FORMAT}=2).'
-            ) from error
-        raise CheckpointError(
-            f"The state in {checkpoint!r} cannot be read: {reason}. Is a file missing or damaged? Restore it "
-            "from a copy of the checkpoint. If a query runs there, it may have removed files meanwhile: call it again."
-        ) from error
+        raise _unreadable(checkpoint, error) from error
+
+
+def _unreadable(checkpoint: str, error: Exception) -> CheckpointError:
+    reason = _reason(error)
+    if _WITH_ID.search(reason) is not None:
+        return CheckpointError(
+            f"The query of {checkpoint!r} has {_FORMAT} = 2, and this session has not, so Spark cannot read the "
+            f'state. Call spark.conf.set("{_FORMAT}", "2") before (in the shell: --conf {_FORMAT}=2).'
+        )
+    if _SCHEMA in reason:
+        return CheckpointError(
+            f"The state in {checkpoint!r} cannot be read: {reason}. Spark keeps the path of this file in the "
+            "checkpoint. If the checkpoint was moved, or the original of this copy is gone, put it back at its old "
+            f"path, or copy the folder {_SCHEMA} of its state to the old path, for a query too."
+        )
+    return CheckpointError(
+        f"The state in {checkpoint!r} cannot be read: {reason}. Is a file missing or damaged? Restore it "
+        "from a copy of the checkpoint. If a query runs there, it may have removed files meanwhile: call it again."
+    )
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
@@ -188,6 +201,8 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
             entries = reader.load(checkpoint)
         except AnalysisException:
             continue  # an operator that is not ours and has no such variable
+        except Py4JJavaError as error:
+            raise _unreadable(checkpoint, error) from error
         except PySparkException as error:
             if error.getCondition() != _NO_BATCH:
                 raise
