@@ -787,35 +787,3 @@ def test_a_column_that_only_later_records_have() -> None:
     driver.pipe_input({"k": "a", "ts": 3, "v": 2})
     changes = [(row["v"], row["users"]) for row in driver.read_output()]
     assert changes == [(1, 1), (1, 2), (1, 1), (2, 1)]
-
-
-def counted_twice(windows: tg.TimeWindows | None = None) -> tg.KTable:
-    events = tg.stream("events", key="user", timestamp="ts")
-    grouped = events.merge(events.filter(lambda row: True)).group_by_key()
-    return (grouped.windowed_by(windows) if windows else grouped).count("n")
-
-
-def cogrouped_with_itself() -> tg.KTable:
-    grouped = tg.stream("events", key="user", timestamp="ts").group_by_key()
-    cogrouped = grouped.cogroup(lambda key, row, n: n + 1).cogroup(grouped, lambda key, row, n: n + 1)
-    return cogrouped.aggregate(lambda: 0, type="long", name="n")
-
-
-def joined_with_itself() -> tg.KTable:
-    schema = pa.schema({"user": pa.string(), "ts": pa.int64(), "n": pa.int64()})
-    table = tg.table("events", key="user", timestamp="ts", schema=schema)
-    return table.join(table, how="outer", value_joiner=lambda left, right: {"n": 1 if right is None else 2})
-
-
-@pytest.mark.parametrize(
-    "table",
-    [counted_twice(), counted_twice(WINDOWS), cogrouped_with_itself(), joined_with_itself()],
-    ids=["merge", "windows", "cogroup", "join"],
-)
-def test_a_record_that_an_operator_reads_twice_makes_two_updates(table: tg.KTable) -> None:
-    """Caching works between records, never within one."""
-    driver = TopologyTestDriver(table)
-    driver.pipe_input(record("A", 1, n=0))
-    assert [row["n"] for row in driver.read_output()] == [1, 2]
-    driver.pipe_batch([record("B", 1, n=0), record("B", 2, n=0)])
-    assert len(driver.read_output()) == 1

@@ -231,11 +231,10 @@ class TopologyTestDriver:
 
         def step(node: Node, rows: list[pa.Table | None]) -> pa.Table:
             place = len(steps)
-            # Caching works between records: all updates of a single record are forwarded, also of one that an operator
-            # reads several times. Rows that leave in a drain, or because time passed, come from many records.
+            # Caching works between records: all updates of a single record are forwarded. Rows that leave in a drain,
+            # or because time passed, come from many records.
             behind = any(table is not None for table in rows)
-            times_read = sum(len(found) for entry, found in zip(entries, records, strict=True) if entry.place == place)
-            op = node.op.uncached if count == 1 and (behind or times_read > 1) else node.op
+            op = node.op.uncached if behind and count == 1 else node.op
             inputs = self._inputs(node, place, zip(entries, records, strict=True), rows)
             layout, blobs = packed(op, inputs, declared, self._tuning)
             keys = None if op.expects is None else expected_keys.pack(layout, op.expects)
