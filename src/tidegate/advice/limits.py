@@ -370,7 +370,7 @@ def cost_of(
 
 
 class _Simulated(NamedTuple):
-    """What a bounded buffer did.
+    """The work of a bounded buffer.
 
     waits    the waits of rows that left (ms)
     early    the number of rows that left because the buffer was full
