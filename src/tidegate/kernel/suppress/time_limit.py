@@ -221,7 +221,7 @@ def empty(layout: Layout, store: Store) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """What is stored for a limit.
+    """The stored entries of a limit, their buckets and its clock.
 
     entries  entries of a bounded buffer, in the order in which they leave
     buckets  the buckets of an unbounded buffer

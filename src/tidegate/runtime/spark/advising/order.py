@@ -284,7 +284,7 @@ def _matrix(column: pa.ChunkedArray, width: int) -> Any:
 
 
 def before_buckets(parts: Sequence[tuple[int, ...]], times: Times, *, one_batch: bool) -> dict[int, Before]:
-    """What was before each bucket.
+    """The times and counts before each bucket, by bucket.
 
     parts  (bucket, partition, records, largest timestamp, largest timestamp without clocks ahead, last arrival), sorted
     times  the times before the first record
