@@ -10,7 +10,7 @@ import pytest
 import tidegate as tg
 from tidegate.testing.layout import Tasks
 
-ORDER = {"partition": "p", "offset": "o"}
+ORDER: dict[str, Any] = {"partition": "p", "offset": "o"}
 SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "p": pa.int64(), "o": pa.int64()})
 TUMBLING = tg.TimeWindows.of_size_and_grace("10 ms", "5 ms")
 FINAL = tg.Suppressed.until_window_closes(tg.BufferConfig.unbounded())
@@ -23,7 +23,7 @@ def events(name: str = "events", **clock: Any) -> tg.KStream:
 
 def waiting(table: tg.KTable | tg.KStream, *records: tuple[int, int], wall: int | None = None) -> dict[str, Any]:
     """The numbers of the last operator that say what waits, after (partition, timestamp) records of one batch."""
-    rows = [{"k": f"k{o}", "ts": ts, "p": p, "o": o} for o, (p, ts) in enumerate(records)]
+    rows: list[dict[str, Any]] = [{"k": f"k{o}", "ts": ts, "p": p, "o": o} for o, (p, ts) in enumerate(records)]
     plan = Tasks(table.node, 1)
     plan.batch([(None, [row for row in rows if row["p"] == p]) for p in sorted({row["p"] for row in rows})], wall)
     (numbers,) = plan.numbers[-1]
@@ -89,7 +89,7 @@ def test_the_slower_side_of_a_join_and_what_follows_the_join() -> None:
 
 
 @pytest.mark.parametrize(("clock", "first", "now"), [("stream", 23, 12), ("wall", 120, 100)])
-def test_the_first_key_of_a_time_limit(clock: str, first: int, now: int) -> None:
+def test_the_first_key_of_a_time_limit(clock: Any, first: int, now: int) -> None:
     limit = tg.Suppressed.until_time_limit("20 ms", tg.BufferConfig.unbounded(), clock=clock)
     table = events(stream_time="max").group_by_key().count().suppress(limit)
     assert waiting(table, (0, 3), (0, 12), wall=100) == {
