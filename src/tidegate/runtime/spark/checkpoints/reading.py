@@ -79,7 +79,7 @@ def pending(spark: SparkSession, checkpoint: str) -> list[Pending]:
     """The `Pending` of each operator as of the last batch, upstream operators first."""
     operators = []
     for entries, described in _found(spark, checkpoint):
-        with _readable(checkpoint):
+        with _readable(spark, checkpoint):
             rows = entries.mapInArrow(_pending_as_text(described), "pending string").collect()
         tasks = [json.loads(row[0]) for row in rows]
         if tasks:
@@ -108,7 +108,7 @@ def memories(spark: SparkSession, checkpoint: str) -> list[list[DictStore]]:
     """
     found = []
     for entries in _operators(spark, checkpoint):
-        with _readable(checkpoint):
+        with _readable(spark, checkpoint):
             found.append(_stores(entries.where(F.col("window") == NAMED).toArrow().to_batches()))
     if all(store.get(description.LAYOUT) is None for stores in found for store in stores):
         raise nothing(checkpoint)
@@ -155,7 +155,7 @@ def _check_path(checkpoint: str) -> None:
 def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Described]]:
     found = []
     for operator in _operators(spark, checkpoint):
-        with _readable(checkpoint):
+        with _readable(spark, checkpoint):
             described = _described(operator)
         if described is not None:
             found.append((operator, described))
@@ -163,17 +163,22 @@ def _found(spark: SparkSession, checkpoint: str) -> list[tuple[DataFrame, Descri
 
 
 @contextmanager
-def _readable(checkpoint: str) -> Iterator[None]:
+def _readable(spark: SparkSession, checkpoint: str) -> Iterator[None]:
     """Raises CheckpointError with the reason if Spark cannot read the state in there."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        raise _unreadable(checkpoint, error) from error
+        raise _unreadable(spark, checkpoint, error) from error
 
 
-def _unreadable(checkpoint: str, error: Exception) -> CheckpointError:
+def _unreadable(spark: SparkSession, checkpoint: str, error: Exception) -> CheckpointError:
     reason = _reason(error)
     if _WITH_ID.search(reason) is not None:
+        if spark.conf.get(_FORMAT, "1") == "2":
+            return CheckpointError(
+                f"The query of {checkpoint!r} has {_FORMAT} = 2, and the state reader of Spark {spark.version} cannot "
+                "read such a state, with the setting either. A query goes on there; read its state with a later Spark."
+            )
         return CheckpointError(
             f"The query of {checkpoint!r} has {_FORMAT} = 2, and this session has not, so Spark cannot read the "
             f'state. Call spark.conf.set("{_FORMAT}", "2") before (in the shell: --conf {_FORMAT}=2).'
@@ -202,7 +207,7 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
         except AnalysisException:
             continue  # an operator that is not ours and has no such variable
         except Py4JJavaError as error:
-            raise _unreadable(checkpoint, error) from error
+            raise _unreadable(spark, checkpoint, error) from error
         except PySparkException as error:
             if error.getCondition() != _NO_BATCH:
                 raise
@@ -210,7 +215,7 @@ def _operators(spark: SparkSession, checkpoint: str) -> Iterator[DataFrame]:
         if {"task", *_PLACE, *_PART} <= _fields(entries):
             at = [F.col("user_map_key")[name].alias(name) for name in _PLACE]
             holds = [F.col("user_map_value")[name].alias(name) for name in _PART]
-            with _readable(checkpoint):
+            with _readable(spark, checkpoint):
                 _check_partitions(entries, partitions, checkpoint)
             yield entries.select(F.col("key")["task"].alias("task"), *at, *holds)
 
