@@ -10,8 +10,8 @@ from typing import Any
 from simulation.cluster import Batch, BatchFailed, Cluster, Result, as_text
 from simulation.stores import Wrong, opened
 from tidegate.errors import CheckpointError
-from tidegate.kernel.state.state import State
-from tidegate.kernel.upgrade.drain import BEGUN, DONE
+from tidegate.kernel.state.state import DRAINED, State
+from tidegate.kernel.upgrade.drain import BEGUN
 from tidegate.testing.records import Record
 
 MOST_RUNS = 4
@@ -78,7 +78,7 @@ class Query:
     def _drained(self, table: Any, call: int) -> bool:
         for _ in range(MOST_BATCHES):
             self.start(table, drains=True)
-            if self.states == {DONE}:
+            if self.states == {DRAINED}:
                 return True
             kind, where = "drain dies", f"batch {self.committed} of drain, call {call}"
             faults = self.cluster.adversary
@@ -89,7 +89,7 @@ class Query:
             if not self._run():
                 return False
             self._stranger()
-        return self.states == {DONE}
+        return self.states == {DRAINED}
 
     @property
     def states(self) -> set[str]:
@@ -107,7 +107,7 @@ class Query:
         faults = self.cluster.adversary
         records = [record for split in self.deal(0, 0) for record in split]
         where = f"before batch {self.committed}"
-        if not records or not self.states & {BEGUN, DONE}:
+        if not records or not self.states & {BEGUN, DRAINED}:
             return
         if not faults.strikes("stranger on a drained checkpoint", where):
             return

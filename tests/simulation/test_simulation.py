@@ -18,7 +18,7 @@ from simulation.truths import Undisturbed
 from tidegate.kernel import stage
 from tidegate.kernel.exchange import batch
 from tidegate.kernel.exchange.packing import pack
-from tidegate.kernel.state.state import State
+from tidegate.kernel.state.state import DRAINED, State
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import drain
 from tidegate.testing.layout import Tasks
@@ -151,7 +151,7 @@ def the_order_of_blobs_shows(patch: pytest.MonkeyPatch) -> None:
 
 def a_drain_runs_twice(patch: pytest.MonkeyPatch) -> None:
     def advance(state: State, drains: bool) -> bool:
-        state.drain = drain.BEGUN if drains and not state.drain else drain.DONE if drains else ""
+        state.drain = drain.BEGUN if drains and not state.drain else DRAINED if drains else ""
         return drains
 
     patch.setattr(stage.drain, "advance", advance)

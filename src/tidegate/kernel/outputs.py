@@ -52,14 +52,14 @@ def emit(
         if layout.op.regroup.changes:
             return retract_insert.to_changes(layout, state, parts[0]), wake_at
         return to_stream.to_records(layout, parts[0]), wake_at
-    shape = layout.output_schema.empty_table()  # refuses a late record with a column of our names, if it is alone too
+    schema = layout.output_schema  # refuses late records that have a column of our names
     if not layout.op.named:
         return parts[0], wake_at
     named = [
         part.append_column(OUTPUT, pa.repeat(output.name, part.num_rows))
         for output, part in zip(layout.op.all_outputs, parts, strict=True)
     ]
-    return as_schema(concat_tables([shape, *named]), layout.output_schema), wake_at
+    return as_schema(concat_tables([schema.empty_table(), *named]), schema), wake_at
 
 
 def _behind_steps(layout: Layout, steps: tuple[Step, ...], part: pa.Table, flushed: pa.Table | None) -> pa.Table:

@@ -17,7 +17,7 @@ from tidegate.kernel.inspect import pending, stored_rows
 from tidegate.kernel.inspect.totals import Totals
 from tidegate.kernel.rows.layout import Layout
 from tidegate.kernel.stage import Stage, Step, reasons
-from tidegate.kernel.state.state import State
+from tidegate.kernel.state.state import DRAINED, State
 from tidegate.kernel.state.store import DictStore, Overlay
 from tidegate.kernel.tuning import DEFAULT, Tuning
 from tidegate.kernel.upgrade import compatibility, description, drain
@@ -215,7 +215,7 @@ class TopologyTestDriver:
             # A drain has two steps: it begins, and it ends. If the end failed before, only the end is left.
             self._step(self._entries, [[] for _ in self._entries], 0, drains=True)
             state = State.open(self._stores[0])
-            self._drained = state is not None and state.drain == drain.DONE
+            self._drained = state is not None and state.drained
         self._drained = True
 
     @property
@@ -506,7 +506,7 @@ class TopologyTestDriver:
                 found.append(reordered[place])
             changes += (replace(change, operator=node.op.stream.name) for change in found)
         if self._drained and not any(change.what == DRAIN for change in changes):  # no operator has a state
-            changes.append(drain.change(drain.DONE))
+            changes.append(drain.change(DRAINED))
         return Upgrade(tuple(changes))
 
     def state(self) -> DriverState:

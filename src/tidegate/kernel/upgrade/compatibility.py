@@ -209,11 +209,9 @@ def changes(written: dict[str, str], described: Described | None, layout: Layout
             late = name == "grace" and described is not None and not _closes_in_time(described.layout, layout, store)
             loses = _CLOSED if late else ""
         found.append(Change(name, before, after, loses, "" if loses else effect or ""))
-    return (
-        found
-        if described is None
-        else [*found, *_lengths(described.layout.op, layout.op), *_rows(described, layout, store)]
-    )
+    if described is None:
+        return found
+    return [*found, *_lengths(described.layout.op, layout.op), *_rows(described, layout, store)]
 
 
 def _limited(op: Operation) -> str:

@@ -20,7 +20,7 @@ from tidegate.kernel.state.state import DRAINED, State
 from tidegate.kernel.state.store import Store
 from tidegate.spec.upgrade import DRAIN, Change
 
-BEGUN, DONE = "begun", DRAINED
+BEGUN = "begun"
 
 
 def advance(state: State, drains: bool) -> bool:
@@ -38,7 +38,7 @@ def advance(state: State, drains: bool) -> bool:
     if not drains:
         return False
     ending = state.drain == BEGUN
-    state.drain = DONE if ending else BEGUN
+    state.drain = DRAINED if ending else BEGUN
     return ending
 
 
@@ -62,7 +62,7 @@ def change(progress: str) -> Change:
     """The change for a plan that would be started on a checkpoint whose drain has begun or is over."""
     loses = {
         BEGUN: "the rest of the drain, which may have let out rows. Call tg.drain(...) again: it goes on where it was",
-        DONE: "every record: a drained checkpoint takes none. Start the query with a new checkpointLocation, from "
+        DRAINED: "every record: a drained checkpoint takes none. Start the query with a new checkpointLocation, from "
         "where its input goes on",
     }
     return Change(DRAIN, progress, "none", loses[progress])

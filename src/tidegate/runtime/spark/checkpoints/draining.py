@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.dsl import Result
 from tidegate.errors import CheckpointError, DefinitionTypeError, TidegateError, in_one_line
 from tidegate.kernel.state.state import State
-from tidegate.kernel.upgrade.drain import DONE
 from tidegate.runtime.spark.checkpoints.reading import memories
 from tidegate.runtime.spark.session.installed import checkpointing
 from tidegate.runtime.spark.to_spark import to_df
@@ -66,7 +65,7 @@ def _writer(write: Callable[[DataFrame], Any], rows: DataFrame) -> Any:
 
 def _done(spark: SparkSession, checkpoint: str) -> bool:
     opened = [State.open(store) for stores in memories(spark, checkpoint) for store in stores]
-    return all(state is not None and state.drain == DONE for state in opened)
+    return all(state is not None and state.drained for state in opened)
 
 
 def _plan(spark: SparkSession, checkpoint: str) -> None:
