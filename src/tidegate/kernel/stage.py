@@ -114,7 +114,7 @@ class Stage:
         return step
 
     def refuse(self, store: Store) -> bool:
-        """Raise as `begin` does for another plan, for a task that takes no step. Returns whether the task has state."""
+        """Raise CheckpointError as `begin` does, in a task that gets no rows. Returns whether the task has state."""
         found = drain.refuse(store)
         if found:
             compatibility.load(store, self.layout, self.tasks)

@@ -68,7 +68,7 @@ class Clock:
         return lines
 
     def said_by(self, sources: Sequence[Clock]) -> Clock:
-        """This clock of a join where no side said a rule, with what the sources behind its sides say, if all agree."""
+        """The clock of a join whose sides choose none: the rule and `idle_after` of their sources, if these agree."""
         rules = {one.rule for one in sources if one.chosen}
         idle = {one.idle_after_ms for one in sources if one.idle_after_ms is not None}
         if self.idle_after_ms is None and len(rules) == 1:

@@ -32,8 +32,8 @@ QUERY_ID = "sql.streaming.queryId"
 MOST_KEYS = 64
 """Most tasks whose state a task without rows looks for; each costs two round trips to the JVM."""
 
-_FITTING: set[str] = set()
-"""Names of tasks of which this worker knows that their plan goes on from their state."""
+_CHECKED: set[str] = set()
+"""Names of tasks whose state this worker has compared with the plan."""
 
 
 class Outcome(Protocol):
@@ -183,8 +183,8 @@ class StageProcessor(StatefulProcessor):
             # Without rows Spark sets no key, and state is read by key.
             self._handle._statefulProcessorApiClient.set_implicit_key((key,))  # noqa: SLF001 - pyspark has no public way
             name = self._name(key)
-            if (refuse if name in _FITTING else self._stage.refuse)(self._store(key)):
-                _FITTING.add(name)
+            if (refuse if name in _CHECKED else self._stage.refuse)(self._store(key)):
+                _CHECKED.add(name)
                 return
 
     def _keys_at(self, partition: int) -> Iterator[int]:
